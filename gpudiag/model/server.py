@@ -1,0 +1,57 @@
+"""A recognised server: which processes belong to it and what each one is for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Engine = Literal["sglang", "vllm", "torch", "demo", "unknown"]
+
+
+class Rank(Struct, frozen=True, kw_only=True, rename={"global_": "global"}):
+    """Coordinates of a rank; a dimension that does not apply or is not known is None."""
+
+    global_: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+
+
+class Member(Struct, frozen=True, kw_only=True):
+    """One process of a server. `role` is the engine's word for it (worker, scheduler, engine-core, frontend ...)."""
+
+    pid: int
+    role: str
+    rank: Rank = Rank()
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the process is one rank of a collective group."""
+        rank = self.rank
+        return any(c is not None for c in (rank.global_, rank.tp, rank.pp, rank.dp, rank.ep))
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """One server on one host. `world_size` is the number of ranks it should have, None if nothing says so."""
+
+    engine: Engine
+    root_pid: int
+    members: tuple[Member, ...]
+    version: str | None = None
+    world_size: int | None = None
+    listen: tuple[str, ...] = ()
+
+    def member(self, pid: int) -> Member | None:
+        return next((m for m in self.members if m.pid == pid), None)
+
+    @property
+    def ranks(self) -> tuple[Member, ...]:
+        """Members that are ranks, in rank order."""
+        ranked = [m for m in self.members if m.ranked]
+        return tuple(sorted(ranked, key=lambda m: _order(m.rank)))
+
+
+def _order(rank: Rank) -> tuple[int, ...]:
+    return tuple(-1 if c is None else c for c in (rank.global_, rank.dp, rank.pp, rank.tp, rank.ep))

@@ -1,0 +1,81 @@
+"""One host at one instant, and a series of such instants."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from gpudiag.model.file import FileFact, FileLock
+from gpudiag.model.network import Socket
+from gpudiag.model.process import Process
+from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable
+
+SNAPSHOT_SCHEMA: Final = "gpudiag.snapshot/1"
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """The machine and the observer's place on it. `clock_ticks` is ticks per second of the cpu_ticks fields."""
+
+    name: str
+    kernel: str
+    boot_id: str
+    cpu_count: int
+    clock_ticks: int
+    observer_uid: int
+    pid_namespace: int | None = None
+    can_trace: bool = False
+    """CAP_SYS_PTRACE in the observer's effective set."""
+    yama_scope: int | None = None
+    """/proc/sys/kernel/yama/ptrace_scope, None where the kernel has no Yama."""
+    container: str | None = None
+    """docker, kubernetes, podman ... when the observer runs inside one."""
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """Everything that was read in one look.
+
+    `at` is Unix time and `monotonic_s` the monotonic clock, both in seconds at the start of the look. `processes` holds
+    the server's processes in full and, with fewer fields, those at the other end of its sockets, pipes and locks.
+    """
+
+    host: Host
+    at: float
+    monotonic_s: float
+    processes: tuple[Process, ...]
+    roots: tuple[int, ...] = ()
+    """The pids whose trees were looked at in full."""
+    sockets: Ok[tuple[Socket, ...]] | Unavailable | Failed = NOT_ASKED
+    file_locks: Ok[tuple[FileLock, ...]] | Unavailable | Failed = NOT_ASKED
+    files: tuple[FileFact, ...] = ()
+    took_s: float = 0.0
+    stopped_s: float = 0.0
+    """Time for which a thread of the target was held stopped by this look."""
+    schema: str = SNAPSHOT_SCHEMA
+
+    def process(self, pid: int) -> Process | None:
+        return next((p for p in self.processes if p.pid == pid), None)
+
+
+class Observation(Struct, frozen=True, kw_only=True):
+    """One or more looks at the same server, oldest first. One look carries no information about change."""
+
+    snapshots: tuple[Snapshot, ...]
+
+    @property
+    def first(self) -> Snapshot:
+        return self.snapshots[0]
+
+    @property
+    def last(self) -> Snapshot:
+        return self.snapshots[-1]
+
+    @property
+    def span_s(self) -> float:
+        """Seconds between the first and the last look."""
+        return self.last.monotonic_s - self.first.monotonic_s
+
+    @property
+    def has_change(self) -> bool:
+        """Whether 'did not move' means anything: at least two looks."""
+        return len(self.snapshots) > 1
