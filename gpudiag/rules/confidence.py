@@ -1,0 +1,59 @@
+"""How sure a finding may be, computed from what it rests on.
+
+A finding is a chain of links. Each link is one statement that must hold, with the evidence for it. A link is as strong
+as its strongest evidence, the chain as its weakest link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from gpudiag.model.finding import CONFIDENCE_ORDER, Confidence, Evidence
+
+STRENGTH: Final[dict[str, Confidence]] = {
+    # What the kernel or the interpreter states outright at one instant.
+    "process-state": "proven",
+    "process-table": "proven",
+    "exit-status": "proven",
+    "python-stack": "proven",
+    "open-files": "proven",
+    "file-system": "proven",
+    "file-locks": "proven",
+    "socket-table": "proven",
+    "pipe-ends": "proven",
+    "lock-address": "proven",
+    "lock-owner": "proven",
+    "system-call": "proven",
+    "permissions": "proven",
+    "traceback": "proven",
+    "kernel-log": "proven",
+    # What was seen to stay or to change over several looks.
+    "long-look": "strong",
+    "two-looks": "weak",
+    "cpu-time": "strong",
+    "io-counters": "strong",
+    # What somebody says, and may say wrongly.
+    "process-title": "strong",
+    "environment": "strong",
+    "log-line": "strong",
+    # What only reads alike.
+    "source-text": "weak",
+    "wait-channel": "weak",
+    "absence": "weak",
+}
+"""The most that one piece of evidence of this source can support."""
+
+Link = Sequence[Evidence]
+
+
+def chain(links: Iterable[Link]) -> Confidence:
+    """The confidence that a chain of links supports. A link without evidence, or no link at all, is an error of the rule."""
+    strengths = []
+    for link in links:
+        if not link:
+            raise ValueError("a link without evidence supports nothing")
+        strengths.append(max((STRENGTH[e.source] for e in link), key=CONFIDENCE_ORDER.__getitem__))
+    if not strengths:
+        raise ValueError("a finding needs at least one link")
+    return min(strengths, key=CONFIDENCE_ORDER.__getitem__)

@@ -1,0 +1,1 @@
+"""Rules about a live process that waits, or seems to."""
