@@ -1,0 +1,1 @@
+"""Live evidence: one source is one file, and each returns a Reading."""
