@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 from typing import get_args
 
@@ -28,7 +29,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    monkeypatch.setattr(assets.resources, "files", tmp_path.joinpath)
+    monkeypatch.setattr(resources, "files", tmp_path.joinpath)
     return tmp_path
 
 
