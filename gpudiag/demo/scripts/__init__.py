@@ -1,0 +1,1 @@
+"""The demo's own processes: standard library only, nothing of gpudiag."""
