@@ -62,6 +62,8 @@ class FileDescriptor(Struct, frozen=True, kw_only=True):
     device: str | None = None
     readable: bool = True
     writable: bool = True
+    watches: tuple[int, ...] = ()
+    """The descriptors that an epoll instance watches."""
 
 
 class Thread(Struct, frozen=True, kw_only=True):
@@ -71,6 +73,8 @@ class Thread(Struct, frozen=True, kw_only=True):
     name: str
     state: TaskState
     cpu_ticks: int
+    run_ns: int | None = None
+    """Nanoseconds on a processor since it was created (/proc/PID/task/TID/schedstat): unchanged means it never woke up."""
     wchan: str | None = None
     """Kernel function the thread sleeps in; None while it runs or where the kernel does not say (see `Process.wchans_readable`)."""
 
@@ -115,6 +119,8 @@ class Process(Struct, frozen=True, kw_only=True):
     """Mapped shared libraries that identify an engine or a backend."""
     syscalls: Ok[dict[int, Syscall]] | Unavailable | Failed = NOT_ASKED
     """By tid; a thread that is running has no entry."""
+    polls: Ok[dict[int, tuple[int, ...]]] | Unavailable | Failed = NOT_ASKED
+    """By tid: the descriptors a thread waits for in poll(2), select(2) or epoll_wait(2)."""
     futexes: Ok[tuple[FutexWait, ...]] | Unavailable | Failed = NOT_ASKED
     stacks: Ok[tuple[PyStack, ...]] | Unavailable | Failed = NOT_ASKED
     python_version: str | None = None

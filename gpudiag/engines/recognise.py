@@ -1,0 +1,160 @@
+"""Find the servers on a host and say what each of their processes is for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from gpudiag.engines import sglang, torch, vllm
+from gpudiag.engines.base import EngineSpec, Recognised, arguments
+from gpudiag.engines.frames import COMMON, WaitFrame
+from gpudiag.model.process import GONE, Process
+from gpudiag.model.reading import Ok
+from gpudiag.model.server import Engine, Member, Rank, Server
+from gpudiag.model.snapshot import Snapshot
+
+SPECS: tuple[EngineSpec, ...] = (sglang.SPEC, vllm.SPEC, torch.SPEC, torch.TITLED)
+"""In order of trust: the first that recognises a process decides."""
+
+COMPILERS = frozenset(
+    "ninja nvcc cicc ptxas fatbinary nvlink cudafe++ cc1plus cc1 g++ gcc c++ cc clang clang++ ld ld.lld collect2 as make cmake triton".split()
+)
+_TRACKERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+_INTERPRETERS = ("python", "uv", "pt_main")
+
+
+def recognise(snapshot: Snapshot) -> tuple[Server, ...]:
+    """Every server whose processes are in the snapshot, by root pid. Light snapshots (command lines only) are enough."""
+    by_pid = {p.pid: p for p in snapshot.processes}
+    known = {p.pid: r for p in snapshot.processes if (r := _recognise(p)) is not None}
+    groups: dict[int, list[int]] = defaultdict(list)
+    for pid in known:
+        groups[_root(pid, by_pid, known)].append(pid)
+    servers = [_server(root, by_pid, known, snapshot) for root in sorted(groups) if _serves(groups[root], known)]
+    return tuple(servers)
+
+
+def server_of(snapshot: Snapshot, pid: int) -> Server | None:
+    """The server a process belongs to. A process of no known engine is the root of an unknown one; None if it is not there."""
+    for server in recognise(snapshot):
+        if server.member(pid) is not None:
+            return server
+    by_pid = {p.pid: p for p in snapshot.processes}
+    if pid not in by_pid:
+        return None
+    return _server(pid, by_pid, {}, snapshot)
+
+
+def wait_frames(engine: Engine) -> tuple[WaitFrame, ...]:
+    """The wait-frame table that holds for a server: the engine's own rows first, then what every program shares."""
+    own = next((s.wait_frames for s in SPECS if s.name == engine), ())
+    return own + COMMON
+
+
+def _recognise(process: Process) -> Recognised | None:
+    for spec in SPECS:
+        found = spec.recognise(process)
+        if found is not None:
+            return found
+    return None
+
+
+def _root(pid: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised]) -> int:
+    """Climb to the topmost process of the same engine, or to the script that started an engine as a library."""
+    top, seen = pid, {pid}
+    current = by_pid[pid]
+    while (parent := by_pid.get(current.ppid)) is not None and parent.pid not in seen and parent.pid > 1:
+        seen.add(parent.pid)
+        if parent.pid in known and known[parent.pid].engine == known[pid].engine:
+            top = parent.pid
+            if known[parent.pid].root:
+                break
+        elif not _starts_engines(parent):
+            break
+        elif not known[top].root:
+            top = parent.pid
+        current = parent
+    if top == pid and not known[pid].root:
+        return _orphan_root(pid, by_pid, known)
+    return top
+
+
+def _starts_engines(process: Process) -> bool:
+    """Whether this can be the user's own script around an engine: a Python interpreter that is not ours."""
+    words = arguments(process)
+    if any("gpudiag" in w or "pytest" in w for w in words[:4]):
+        return False
+    return process.name.startswith(_INTERPRETERS) or bool(words and words[0].rsplit("/", 1)[-1].startswith(_INTERPRETERS))
+
+
+def _orphan_root(pid: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised]) -> int:
+    """Workers whose parent died are kept together by their session, so that one server stays one server."""
+    mine = by_pid[pid]
+    mates = [
+        p for p, r in known.items() if r.engine == known[pid].engine and not r.root and by_pid[p].session == mine.session and mine.session
+    ]
+    same_parent = [p for p in mates if by_pid[p].ppid == mine.ppid]
+    return min(same_parent or [pid])
+
+
+def _serves(pids: Iterable[int], known: Mapping[int, Recognised]) -> bool:
+    """A launcher alone (torchrun that has started nothing) is no server; anything with a rank or a root is."""
+    return any(known[p].rank != Rank() or known[p].root for p in pids)
+
+
+def _server(root: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised], snapshot: Snapshot) -> Server:
+    pids = _descendants(root, by_pid)
+    pids |= {p for p in known if p != root and _root(p, by_pid, known) == root}
+    engines = [known[p].engine for p in pids if p in known]
+    engine: Engine = next((e for e in engines if e not in ("torch", "unknown")), engines[0] if engines else "unknown")
+    members = tuple(sorted((_member(by_pid[p], known.get(p), root) for p in pids), key=lambda m: m.pid))
+    spec = next((s for s in SPECS if s.name == engine), torch.TITLED)
+    sizes = (spec.world_size(by_pid[root]), *(torch.world_size(by_pid[p]) for p in sorted(pids)))
+    size = next((s for s in sizes if s is not None), None)
+    return Server(engine=engine, root_pid=root, members=members, world_size=size, listen=_listen(pids, snapshot))
+
+
+def _member(process: Process, recognised: Recognised | None, root: int) -> Member:
+    if recognised is not None:
+        return Member(pid=process.pid, role=recognised.role, rank=recognised.rank)
+    words = arguments(process)
+    if process.name in COMPILERS or (words and words[0].rsplit("/", 1)[-1] in COMPILERS):
+        role = "compiler"
+    elif any(t in w for w in words for t in _TRACKERS):
+        role = "tracker"
+    elif process.state in GONE:
+        role = "dead"
+    elif process.pid == root:
+        role = "root"
+    elif any(w == "--multiprocessing-fork" or "spawn_main" in w for w in words):
+        role = "starting"
+    else:
+        role = "helper"
+    return Member(pid=process.pid, role=role)
+
+
+def _descendants(root: int, by_pid: Mapping[int, Process]) -> set[int]:
+    children: dict[int, list[int]] = defaultdict(list)
+    for process in by_pid.values():
+        children[process.ppid].append(process.pid)
+    found, todo = {root}, [root]
+    while todo:
+        for child in children[todo.pop()]:
+            if child not in found:
+                found.add(child)
+                todo.append(child)
+    return found
+
+
+def _listen(pids: set[int], snapshot: Snapshot) -> tuple[str, ...]:
+    """TCP addresses that any process of the server listens on, those of gloo and of rendezvous stores among them."""
+    if not isinstance(snapshot.sockets, Ok):
+        return ()
+    owned = {
+        fd.inode
+        for p in snapshot.processes
+        if p.pid in pids and isinstance(p.fds, Ok)
+        for fd in p.fds.value
+        if fd.kind == "socket"
+    }
+    return tuple(s.local for s in snapshot.sockets.value if s.family == "tcp" and s.state == "LISTEN" and s.inode in owned)

@@ -1,0 +1,61 @@
+"""Waits inside an engine: queues between its processes (the engine's table names the peer), and events inside one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.model import node
+from gpudiag.model.finding import Evidence
+from gpudiag.model.server import Member
+from gpudiag.waits.context import Context, Edge, Mode
+from gpudiag.waits.motion import Motion
+
+
+def edges(context: Context) -> Iterator[Edge]:
+    for member, process in context.members():
+        if context.index.stopped(process.pid):
+            continue
+        for thread in process.threads:
+            known = context.known(process.pid, thread.tid)
+            if known is None or known.kind != "ipc" or context.motion(process.pid, thread.tid) is Motion.MOVING:
+                continue
+            need = known.need or context.need
+            evidence = context.stack_evidence(
+                process.pid, thread.tid, known.frame, f"{member.role} pid {process.pid} waits for {' or '.join(known.peers) or 'a peer'}"
+            )
+            for peer in _peers(context, member, known.peers):
+                mode: Mode = "write" if known.frame.function.endswith(("enqueue", "acquire_write")) else "read"
+                yield context.edge((process.pid, thread.tid), context.index.owner(peer.pid), "ipc", mode, evidence, need=need)
+
+
+def _peers(context: Context, member: Member, roles: tuple[str, ...]) -> list[Member]:
+    """Members with one of the roles, those below or above the waiter in the process tree first."""
+    peers = [m for m in context.server.members if m.role in roles and m.pid != member.pid and m.pid in context.index.by_pid]
+    mine = context.index.by_pid[member.pid]
+    related = [m for m in peers if context.index.by_pid[m.pid].ppid == member.pid or m.pid == mine.ppid]
+    return related or peers
+
+
+def event_edges(context: Context, so_far: list[Edge]) -> Iterator[Edge]:
+    """A thread that waits for an event can only be woken by a thread of its own process.
+
+    If exactly one other thread of the process waits for an answer from elsewhere, it is the one that could set it.
+    """
+    waiters = {e.waiter for e in so_far if e.wait.need == "reply"}
+    for _, process in context.members():
+        for thread in process.threads:
+            me = node.thread(process.pid, thread.tid)
+            known = context.known(process.pid, thread.tid)
+            if known is None or known.kind != "event" or known.need == "work" or me in waiters:
+                continue
+            if not context.held_still(process.pid, thread.tid):
+                continue
+            others = [w for w in waiters if node.pid_of(w) == process.pid and w != me]
+            if len(others) == 1:
+                evidence = Evidence(
+                    source="source-text",
+                    claim=f"thread {node.tid_of(others[0])} is the only thread of pid {process.pid} that could end this wait",
+                    excerpt=known.frame.where,
+                    at=context.at,
+                )
+                yield context.edge((process.pid, thread.tid), others[0], "ipc", "event", evidence, need="reply")

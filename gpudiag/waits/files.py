@@ -1,0 +1,118 @@
+"""Lock files and file locks: who has the file open, who took the lock, or that nobody does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.model import node
+from gpudiag.model.file import FileFact, FileLock
+from gpudiag.model.finding import Evidence
+from gpudiag.model.process import Process
+from gpudiag.model.reading import Ok
+from gpudiag.model.stack import FilePoll
+from gpudiag.waits.context import Context, Edge
+from gpudiag.waits.motion import Motion
+
+
+def edges(context: Context) -> Iterator[Edge]:
+    facts = {f.path: f for f in context.observation.last.files}
+    for _, process in context.members():
+        for poll in process.file_polls.value if isinstance(process.file_polls, Ok) else ():
+            fact = facts.get(poll.path)
+            if fact is not None and context.motion(process.pid, poll.tid) not in (Motion.MOVING, Motion.SPINNING):
+                yield from _poll(context, process, poll, fact)
+    yield from _kernel_locks(context)
+
+
+def _poll(context: Context, process: Process, poll: FilePoll, fact: FileFact) -> Iterator[Edge]:
+    waiting_holds = fact.exists if poll.until == "gone" else not fact.exists
+    if not waiting_holds:
+        return
+    waiter = (process.pid, poll.tid)
+    stack = process.stack_of(poll.tid)
+    frame = stack.frames[poll.frame].where if stack and poll.frame < len(stack.frames) else ""
+    until = "is removed" if poll.until == "gone" else "appears"
+    loop = Evidence(source="python-stack", claim=f"thread {poll.tid} loops until {poll.path} {until}", excerpt=frame, at=context.at)
+    openers = tuple(p for p in fact.openers if p != process.pid)
+    for pid in openers:
+        claim = f"pid {pid} has {poll.path} open"
+        yield context.edge(
+            waiter, context.index.owner(pid), "file-lock", "poll", loop, Evidence(source="open-files", claim=claim, at=context.at), need="reply"
+        )
+    if openers:
+        return
+    yield context.edge(waiter, node.file(poll.path), "file-lock", "poll", loop, *_nobody(context, fact), need="reply")
+
+
+def _nobody(context: Context, fact: FileFact) -> Iterator[Evidence]:
+    state = "exists" if fact.exists else "does not exist"
+    yield Evidence(source="file-system", claim=f"{fact.path} {state}", excerpt=_describe(fact), at=context.at)
+    if not fact.exists:
+        return
+    if fact.openers_complete and fact.local:
+        yield Evidence(source="open-files", claim="no process on this host has it open (all were readable)", at=context.at)
+    elif not fact.local:
+        yield Evidence(source="absence", claim=f"no process on this host has it open, but {fact.fs_type} is shared with other hosts", at=context.at)
+    else:
+        yield Evidence(source="absence", claim="no process that could be read has it open; some could not be read", at=context.at)
+
+
+def _describe(fact: FileFact) -> str:
+    parts = [f"{fact.size_bytes} bytes" if fact.size_bytes is not None else "", fact.fs_type or ""]
+    return ", ".join(p for p in parts if p)
+
+
+def _kernel_locks(context: Context) -> Iterator[Edge]:
+    reading = context.observation.last.file_locks
+    if not isinstance(reading, Ok):
+        return
+    held: dict[int, FileLock] = {lock.id: lock for lock in reading.value if not lock.blocked}
+    for request in reading.value:
+        if not request.blocked or (lock := held.get(request.id)) is None:
+            continue
+        if context.server.member(request.pid) is None:
+            continue
+        tid = _asking_thread(context, request.pid)
+        if tid is None:
+            continue
+        yield from _kernel_lock(context, (request.pid, tid), lock)
+
+
+def _asking_thread(context: Context, pid: int) -> int | None:
+    """The thread of the process that is inside flock(2) or fcntl(2); the main thread if calls cannot be read."""
+    process = context.index.by_pid.get(pid)
+    if process is None:
+        return None
+    if not isinstance(process.syscalls, Ok):
+        return pid
+    return next((tid for tid, call in process.syscalls.value.items() if call.name in ("flock", "fcntl")), None)
+
+
+def _kernel_lock(context: Context, waiter: tuple[int, int], lock: FileLock) -> Iterator[Edge]:
+    path = lock.path or f"{lock.device}:{lock.inode}"
+    excerpt = f"{lock.kind} {lock.mode} by pid {lock.pid} on {path}"
+    if lock.pid > 0 and lock.pid != waiter[0] and context.index.alive(lock.pid):
+        evidence = Evidence(source="file-locks", claim=f"pid {lock.pid} holds the lock on {path}", excerpt=excerpt, at=context.at)
+        yield context.edge(waiter, context.index.owner(lock.pid), "file-lock", "acquire", evidence, need="reply")
+        return
+    # flock belongs to the open file: after its taker died, whoever inherited the descriptor keeps it locked.
+    keepers = [
+        p.pid
+        for p in context.index.snapshot.processes
+        if p.pid != waiter[0] and isinstance(p.fds, Ok) and any(f.inode == lock.inode and f.device == lock.device for f in p.fds.value)
+    ]
+    for pid in keepers:
+        claim = f"pid {lock.pid} took the lock on {path} and is gone; pid {pid} still has the file open and so keeps it locked"
+        yield context.edge(
+            waiter,
+            context.index.owner(pid),
+            "file-lock",
+            "acquire",
+            Evidence(source="file-locks", claim=claim, excerpt=excerpt, at=context.at),
+            need="reply",
+        )
+    if not keepers:
+        claim = f"the lock on {path} is held by nobody that can be seen here"
+        yield context.edge(
+            waiter, node.file(path), "file-lock", "acquire", Evidence(source="absence", claim=claim, excerpt=excerpt, at=context.at), need="reply"
+        )

@@ -1,0 +1,88 @@
+"""Locks inside a process: pthread mutexes by recorded owner, Python locks by address."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gpudiag.model import node
+from gpudiag.model.finding import Evidence
+from gpudiag.model.process import Process
+from gpudiag.model.reading import Ok
+from gpudiag.model.stack import LockUse
+from gpudiag.waits.context import Context, Edge
+from gpudiag.waits.motion import Motion
+
+
+def edges(context: Context) -> Iterator[Edge]:
+    for _, process in context.members():
+        yield from _mutexes(context, process)
+        yield from _python_locks(context, process)
+
+
+def _mutexes(context: Context, process: Process) -> Iterator[Edge]:
+    if not isinstance(process.futexes, Ok):
+        return
+    for futex in process.futexes.value:
+        if futex.owner_tid is None or not context.held_still(process.pid, futex.tid):
+            continue
+        evidence = Evidence(
+            source="lock-owner",
+            claim=f"thread {futex.tid} waits for a mutex that thread {futex.owner_tid} owns",
+            excerpt=f"futex word {futex.word:#x} at {futex.address:#x}, owner {futex.owner_tid}",
+            at=context.at,
+        )
+        yield context.edge((process.pid, futex.tid), node.thread(process.pid, futex.owner_tid), "lock", "acquire", evidence, need="reply")
+
+
+def _python_locks(context: Context, process: Process) -> Iterator[Edge]:
+    if not isinstance(process.lock_uses, Ok):
+        return
+    held: dict[int, list[LockUse]] = defaultdict(list)
+    for use in process.lock_uses.value:
+        if use.held:
+            held[use.lock].append(use)
+    for use in process.lock_uses.value:
+        if use.held or use.locked is False or context.motion(process.pid, use.tid) in (Motion.MOVING, Motion.SPINNING):
+            continue
+        yield _blocked(context, process, use, held[use.lock])
+
+
+def _blocked(context: Context, process: Process, use: LockUse, held: list[LockUse]) -> Edge:
+    stacks = process.stacks.value if isinstance(process.stacks, Ok) else ()
+    waiter = (process.pid, use.tid)
+    frame = _frame(process, use)
+    position = Evidence(
+        source="lock-address",
+        claim=f"thread {use.tid} is blocked on {use.expression} at {frame}",
+        excerpt=f"lock object at {use.lock:#x}",
+        at=context.at,
+    )
+    owner = next((s.tid for s in stacks if use.owner_ident and s.ident == use.owner_ident), None)
+    if owner is not None:
+        evidence = Evidence(
+            source="lock-owner", claim=f"the lock records thread {owner} as its owner", excerpt=f"owner ident {use.owner_ident:#x}", at=context.at
+        )
+        return context.edge(waiter, node.thread(process.pid, owner), "lock", "acquire", position, evidence, need="reply")
+    # Prefer another thread; a thread that holds the very lock it waits for is a deadlock of its own.
+    holder = next((h for h in held if h.tid != use.tid), next(iter(held), None))
+    if holder is None:
+        evidence = Evidence(
+            source="absence",
+            claim="the lock is taken, and no frame of any thread is inside a block that holds it",
+            excerpt=f"lock object at {use.lock:#x}",
+            at=context.at,
+        )
+        return context.edge(waiter, node.lock(process.pid, use.lock), "lock", "acquire", position, evidence, need="reply")
+    evidence = Evidence(
+        source="lock-address",
+        claim=f"thread {holder.tid} holds the same lock as {holder.expression} at {_frame(process, holder)}",
+        excerpt=f"lock object at {holder.lock:#x}",
+        at=context.at,
+    )
+    return context.edge(waiter, node.thread(process.pid, holder.tid), "lock", "acquire", position, evidence, need="reply")
+
+
+def _frame(process: Process, use: LockUse) -> str:
+    stack = process.stack_of(use.tid)
+    return stack.frames[use.frame].where if stack and use.frame < len(stack.frames) else f"frame {use.frame}"

@@ -1,0 +1,89 @@
+"""All edges of one observation, and what follows from them: the causes in the order of blame."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from gpudiag.model import node
+from gpudiag.model.node import Node
+from gpudiag.model.process import Process
+from gpudiag.model.server import Member, Server
+from gpudiag.model.snapshot import Observation
+from gpudiag.model.wait import Wait
+from gpudiag.waits import channels, children, collectives, files, gil, locks, stores, streams
+from gpudiag.waits.context import Context, Edge
+from gpudiag.waits.graph import Cause, causes
+from gpudiag.waits.motion import Motion
+
+KINDS = (locks.edges, gil.edges, files.edges, children.edges, collectives.edges, stores.edges, channels.edges, streams.edges)
+"""Earlier kinds know more: a thread that has an edge of one kind gets none of a later kind from the same wait."""
+
+
+class Picture(Context):
+    """The wait-for graph of one observation. What rules look at."""
+
+    def __init__(self, observation: Observation, server: Server) -> None:
+        super().__init__(observation, server)
+        self.edges: tuple[Edge, ...] = self._collect()
+
+    def _collect(self) -> tuple[Edge, ...]:
+        found: list[Edge] = []
+        explained: set[Node] = set()
+        for kind in KINDS:
+            new = [e for e in kind(self) if e.waiter not in explained and not self.index.stopped(node.pid_of(e.waiter) or 0)]
+            explained |= {e.waiter for e in new}
+            found += new
+        found += list(channels.event_edges(self, found))
+        return tuple({(e.waiter, e.holder, e.wait.kind): e for e in found}.values())
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        return tuple(e.wait for e in self.edges)
+
+    @cached_property
+    def causes(self) -> tuple[Cause, ...]:
+        """Terminal components over `reply` edges that somebody on the request path waits for, most blamed first."""
+        pairs = [(e.waiter, e.holder) for e in self.edges if e.wait.need == "reply"]
+        found = causes(pairs, progressing=self._progressing, weights=self._weights)
+        return tuple(c for c in found if c.weight > 0)
+
+    @cached_property
+    def _progressing(self) -> frozenset[Node]:
+        nodes = {n for e in self.edges for n in (e.waiter, e.holder)}
+        return frozenset(
+            n for n in nodes if (pid := node.pid_of(n)) is not None and (tid := node.tid_of(n)) is not None and self.motion(pid, tid) is Motion.MOVING
+        )
+
+    @cached_property
+    def _weights(self) -> dict[Node, float]:
+        """One for every rank's main thread, one for every request; other threads wait, but nobody cares about them alone."""
+        weights: dict[Node, float] = {node.thread(m.pid, m.pid): 1.0 for m, _ in self.members() if m.ranked or m.role in _PATH_ROLES}
+        if self.demand.state == "pending" and self.demand.frontends:
+            share = max(self.demand.requests, 1) / len(self.demand.frontends)
+            for pid in self.demand.frontends:
+                process = self.index.by_pid.get(pid)
+                for thread in process.threads if process else ():
+                    weights[node.thread(pid, thread.tid)] = share
+        return weights
+
+    def edges_to(self, target: Node) -> tuple[Edge, ...]:
+        return tuple(e for e in self.edges if e.holder == target)
+
+    def edges_from(self, waiter: Node) -> tuple[Edge, ...]:
+        return tuple(e for e in self.edges if e.waiter == waiter)
+
+    def member_of(self, target: Node) -> Member | None:
+        pid = node.pid_of(target)
+        return self.server.member(pid) if pid is not None else None
+
+    def process_of(self, target: Node) -> Process | None:
+        pid = node.pid_of(target)
+        return self.index.by_pid.get(pid) if pid is not None else None
+
+    def waiting_ranks(self, cause: Cause) -> tuple[Member, ...]:
+        """Ranks whose main thread waits for the cause."""
+        pids = {node.pid_of(w) for w in cause.waiters}
+        return tuple(m for m in self.server.ranks if m.pid in pids and node.thread(m.pid, m.pid) in cause.waiters)
+
+
+_PATH_ROLES = frozenset({"engine-core", "detokenizer", "controller", "coordinator", "worker", "scheduler"})

@@ -1,0 +1,41 @@
+"""Rendezvous: ranks that wait in a store for ranks that have not come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.model import node
+from gpudiag.model.finding import Evidence
+from gpudiag.waits.context import Context, Edge
+from gpudiag.waits.motion import Motion
+from gpudiag.waits.streams import gaps
+
+
+def edges(context: Context) -> Iterator[Edge]:
+    ranks = context.server.ranks
+    waiting = [m for m in ranks if _in_store(context, m.pid)]
+    names = {m.pid for m in waiting}
+    for member in waiting:
+        known = context.known(member.pid, member.pid)
+        if known is None or context.motion(member.pid, member.pid) is Motion.MOVING:
+            continue
+        here = context.stack_evidence(member.pid, member.pid, known.frame, f"pid {member.pid} waits in the rendezvous")
+        for other in ranks:
+            if other.pid not in names and context.index.alive(other.pid):
+                there = Evidence(source="source-text", claim=f"pid {other.pid} is not in the rendezvous", at=context.at)
+                yield context.edge((member.pid, member.pid), context.index.owner(other.pid), "store", "arrive", here, there, need="reply")
+        for gone in gaps(context) or _beyond(context):
+            there = Evidence(source="process-table", claim=f"{gone} has no process here, of {context.server.world_size} ranks", at=context.at)
+            yield context.edge((member.pid, member.pid), gone, "store", "arrive", here, there, need="reply")
+
+
+def _in_store(context: Context, pid: int) -> bool:
+    known = context.known(pid, pid) if context.index.alive(pid) else None
+    return known is not None and known.kind == "store"
+
+
+def _beyond(context: Context) -> list[str]:
+    """Ranks that must be somewhere else: the world is larger than what is on this host."""
+    size = context.server.world_size
+    seen = {m.rank.global_ for m in context.server.ranks}
+    return [node.rank("global", r) for r in range(size) if r not in seen] if size is not None and None not in seen else []
