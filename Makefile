@@ -60,16 +60,16 @@ format: $(TEST_READY)
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-$(DEMO_READY): $(BIN)/python pyproject.toml
+$(DEMO_READY): $(VENV)/pyvenv.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
-$(TEST_READY): $(BIN)/python pyproject.toml
+$(TEST_READY): $(VENV)/pyvenv.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@ $(DEMO_READY)
 
 # Debian and Ubuntu ship python3 without ensurepip; `python3 -m venv` then fails half-way.
-$(BIN)/python: $(BROKEN)
+$(VENV)/pyvenv.cfg: $(BROKEN)
 	@if [ -z "$(PYTHON)" ]; then \
 	    if have=$$(python3 -c 'import platform; print(platform.python_version())' 2>/dev/null); \
 	    then echo "gpudiag needs Python 3.11 or newer, python3 is $$have: apt-get install python3.11 python3.11-venv" >&2; \
