@@ -6,11 +6,13 @@ A top-level `kernels` would hide the package of that name which SGLang imports.
 from __future__ import annotations
 
 import email
+import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from gpudiag import __version__
 from tests.packaging.conftest import SAMPLES, Installation
 from tests.support.checkout import ROOT, project_files
 
@@ -92,3 +94,9 @@ def test_an_editable_installation_makes_no_copies(source: Path, installation: In
     where = installation.evaluate("gpudiag.__file__", imports="gpudiag", cwd=tmp_path)
     assert where == str(installation.home / "gpudiag" / "__init__.py")
     assert not (source / "gpudiag" / "_assets").exists()
+
+
+def test_the_command_runs(installation: Installation, tmp_path: Path) -> None:
+    command = installation.python.parent / "gpudiag"
+    said = subprocess.run([command, "--version"], cwd=tmp_path, text=True, stdout=subprocess.PIPE, check=True, timeout=60)
+    assert said.stdout == f"gpudiag {__version__}\n"
