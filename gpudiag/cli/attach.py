@@ -1,0 +1,108 @@
+"""gpudiag attach: look at a running server and say why it hangs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpudiag.cli import pipeline, target
+from gpudiag.cli.output import Output, emit, output_options, say
+from gpudiag.errors import GpudiagError, UsageError
+from gpudiag.model.report import Report
+from gpudiag.model.server import Server
+from gpudiag.model.snapshot import Observation
+from gpudiag.session.redact import Redactor
+
+if TYPE_CHECKING:
+    from gpudiag.collect.look import LookOptions
+
+_CONFIRM_AFTER_S = 5
+
+
+@click.command()
+@click.argument("pid", type=click.IntRange(min=1), required=False)
+@click.option("--once", is_flag=True, help="Print one diagnosis and exit. It is all that attach does today.")
+@click.option("--all", "every", is_flag=True, help="Every server on this host; JSON is then an array.")
+@click.option("--samples", type=click.IntRange(1, 100), default=2, show_default=True, help="Number of looks at the server.")
+@click.option("--interval", type=click.FloatRange(0.1, 60), default=1.0, show_default=True, help="Seconds between two looks.")
+@click.option("--confirm", is_flag=True, help="One more look 5 s later, for a firmer verdict.")
+@click.option("--pause", is_flag=True, help="Stop each process for the moment in which its stack is read.")
+@click.option("--native", is_flag=True, help="C and C++ frames too. Stops each process like --pause, for longer.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep what was seen, for gpudiag explain.")
+@output_options
+@click.option("--withhold", multiple=True, metavar="SOURCE", hidden=True, help="Do without a source of evidence.")
+def attach(
+    *,
+    pid: int | None,
+    once: bool,  # noqa: ARG001  the only way there is
+    every: bool,
+    samples: int,
+    interval: float,
+    confirm: bool,
+    pause: bool,
+    native: bool,
+    record: Path | None,
+    withhold: tuple[str, ...],
+    output: Output,
+) -> int:
+    """Say who waits for whom in a running server, and why.
+
+    Without PID it takes the server that runs here, or asks if there are several. It only reads: no signal, no ptrace,
+    nothing is stopped unless you say --pause or --native.
+    """
+    if pid is not None and every:
+        raise UsageError("PID and --all contradict each other", help="leave one of them out")
+    if record is not None:
+        from gpudiag.session.record import check_writable
+
+        check_writable(record)
+    around = pipeline.scan()
+    servers = target.every(around) if every else (target.by_pid(around, pid) if pid else target.choose(around),)
+    options = look_options(pause=pause, native=native, withhold=withhold)
+    _announce(servers, pause=pause, native=native, confirm=confirm)
+    observation = pipeline.observe(servers, around, options, samples=samples, interval_s=interval, confirm=confirm)
+    redactor = Redactor()
+    trouble = _record(observation, record, redactor, redact=output.redact)
+    return _finish(pipeline.reports_of(observation, command="attach"), output, redactor, array=every, trouble=trouble)
+
+
+def look_options(*, pause: bool = False, native: bool = False, withhold: tuple[str, ...] = ()) -> LookOptions:
+    from gpudiag.collect.look import LookOptions
+
+    return LookOptions(pause=pause, native=native, withhold=frozenset(withhold))
+
+
+def _announce(servers: tuple[Server, ...], *, pause: bool, native: bool, confirm: bool) -> None:
+    """What stops the target is said before it is done; that a look takes time only where somebody sits and waits."""
+    processes = sum(len(s.members) for s in servers)
+    if native or pause:
+        flag = "--native" if native else "--pause"
+        say(f"{flag} stops each of {processes} processes while its stack is read; the report says for how long")
+    if sys.stderr.isatty():
+        pids = ", ".join(str(s.root_pid) for s in servers)
+        say(f"looking at pid {pids} ({processes} processes){f', again after {_CONFIRM_AFTER_S} s' if confirm else ''} ...")
+
+
+def _record(observation: Observation, file: Path | None, redactor: Redactor, *, redact: bool) -> GpudiagError | None:
+    """Keep the evidence before anything is made of it. If that fails the diagnosis still comes, and then the error."""
+    if file is None:
+        return None
+    from gpudiag.errors import RecordingError
+    from gpudiag.session.record import save
+
+    try:
+        taken = save(observation, file, redact=redact, command="attach", redactor=redactor)
+    except RecordingError as error:
+        return error
+    say(f"recorded in {file}; taken out: {taken.summary if redact else 'nothing, as told by --no-redact'}")
+    return None
+
+
+def _finish(reports: list[Report], output: Output, redactor: Redactor, *, array: bool, trouble: GpudiagError | None) -> int:
+    emit(reports, output, array=array, redactor=redactor)
+    if trouble is not None:
+        raise trouble
+    return pipeline.exit_code_of(reports, output.fail_on)

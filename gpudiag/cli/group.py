@@ -1,0 +1,69 @@
+"""The root command. It knows its subcommands by name only, so that --help imports none of them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final
+
+import click
+
+from gpudiag import __version__
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "attach": ("gpudiag.cli.attach", "Look at a running server and say who waits for whom, and why."),
+    "explain": ("gpudiag.cli.explain", "The same verdict from a recording, on any machine."),
+    "demo": ("gpudiag.cli.demo", "A real hang on this machine, without a GPU, and its diagnosis."),
+    "runbook": ("gpudiag.cli.runbook", "The page behind a finding: what it means and how to fix it."),
+    "schema": ("gpudiag.cli.schema", "JSON Schema of everything that --json prints."),
+}
+"""Module and one line of help of each command. The function in the module has the name of the command."""
+
+EPILOG: Final = """\b
+Examples:
+  gpudiag attach                         the running server, or a list of them
+  gpudiag attach 4242 --record hang.gpudiag
+  gpudiag explain hang.gpudiag --format markdown
+
+\b
+Exit codes:
+  0  nothing at or above --fail-on       4  target cannot be inspected
+  1  findings                            5  partial: a source failed
+  2  wrong usage                        70  internal error
+  3  no such target                    130  interrupted
+"""
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when the command runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{cmd_name} is no command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog=EPILOG,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, "-V", "--version", message="gpudiag %(version)s")
+@click.pass_context
+def gpudiag(ctx: click.Context) -> None:
+    """Say which rank, thread and line holds up a hung SGLang or vLLM server, and prove it.
+
+    gpudiag only reads. It looks from outside, stops nothing and needs no GPU library.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

@@ -1,0 +1,83 @@
+"""From a server to its report: the steps that attach, demo and explain share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpudiag import __version__
+from gpudiag.cli.exits import FailOn, exit_code, worst
+from gpudiag.errors import ExitCode, NoTargetError
+from gpudiag.model.report import Report
+from gpudiag.model.server import Server
+from gpudiag.model.snapshot import Observation, Snapshot
+
+if TYPE_CHECKING:
+    from gpudiag.collect.look import LookOptions
+
+
+def scan() -> Snapshot:
+    """All processes of the host with their command lines."""
+    from gpudiag.collect import look
+
+    return look.scan()
+
+
+def recognise(snapshot: Snapshot) -> tuple[Server, ...]:
+    from gpudiag import engines
+
+    return engines.recognise(snapshot)
+
+
+def observe(
+    servers: Sequence[Server], around: Snapshot, options: LookOptions, *, samples: int, interval_s: float, confirm: bool
+) -> Observation:
+    """Look at these servers `samples` times. Raises NoTargetError or NotInspectableError if there is nothing left to look at."""
+    from gpudiag.collect import look
+
+    roots = tuple(pid for server in servers for pid in tops(server, around))
+    return look.observe(roots, options, samples=samples, interval_s=interval_s, confirm=confirm)
+
+
+def tops(server: Server, around: Snapshot) -> tuple[int, ...]:
+    """The members whose parent is none: the root, and beside it workers that were orphaned."""
+    members = {m.pid for m in server.members}
+    parents = {p.pid: p.ppid for p in around.processes}
+    others = [m.pid for m in server.members if m.pid != server.root_pid and parents.get(m.pid) not in members]
+    return (server.root_pid, *others)
+
+
+def servers_of(observation: Observation) -> tuple[Server, ...]:
+    """The servers that were looked at, each as the look shows it that saw most of its ranks; of equal looks the first.
+
+    It uses nothing but the observation, so that a recording yields the servers that the live run had.
+    """
+    from gpudiag import engines
+
+    best: dict[int, Server] = {}
+    for snapshot in observation.snapshots:
+        for pid in snapshot.roots:
+            server = engines.server_of(snapshot, pid)
+            if server is None:
+                continue
+            known = best.get(server.root_pid)
+            if known is None or (len(server.ranks), len(server.members)) > (len(known.ranks), len(known.members)):
+                best[server.root_pid] = server
+    return tuple(best.values())
+
+
+def reports_of(observation: Observation, *, command: str) -> list[Report]:
+    """One report per server. Raises NoTargetError if the server was gone before the first look at it."""
+    from gpudiag.rules import diagnose
+
+    servers = servers_of(observation)
+    if not servers:
+        gone = ", ".join(str(pid) for pid in observation.last.roots) or "none given"
+        raise NoTargetError(f"the server was gone before it could be looked at (pid {gone})", help="gpudiag attach")
+    return [diagnose.diagnose(observation, server, command=command, version=__version__) for server in servers]
+
+
+def exit_code_of(reports: Sequence[Report], fail_on: FailOn) -> ExitCode:
+    from gpudiag.rules.diagnose import is_partial
+
+    return worst(exit_code(report, fail_on, is_partial(report)) for report in reports)

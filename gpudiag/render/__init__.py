@@ -1,0 +1,1 @@
+"""Ways to show a report. Pure functions: a report in, a string out."""
