@@ -1,0 +1,1 @@
+"""Reading what a server left behind: logs, dumps and recorder files into LogFacts."""

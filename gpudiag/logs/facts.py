@@ -1,0 +1,143 @@
+"""The entry of this package: files, directories or a stream in, LogFacts out. Memory stays constant whatever the size."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from typing import IO, Final
+
+from gpudiag.logs import dumps, flight
+from gpudiag.logs.builder import Builder
+from gpudiag.logs.prefilter import FULL, SHORT, Hits
+from gpudiag.logs.read import MAX_FILES, Tally, Unreadable, blocks, find_files, is_text, name_of, open_log
+from gpudiag.model.log import LogFacts, LogSource
+
+HEAD_BYTES: Final = 16 << 20
+"""The start of a source, searched for everything."""
+TAIL_BYTES: Final = 4 << 20
+"""The end of a source, searched for everything once the end is known."""
+MAX_DUMP_BYTES: Final = 64 << 20
+STDIN: Final = "-"
+
+
+def read_facts(paths: Iterable[str]) -> LogFacts:
+    """Read files, directories (their files, in name order) and '-' for standard input.
+
+    Never raises for what it reads: a source that cannot be opened is listed in `unread` with what to type.
+    """
+    builder = Builder()
+    for path in paths:
+        if path == STDIN:
+            _text(builder, sys.stdin.buffer, "standard input")
+            continue
+        files = find_files(path)
+        if len(files) >= MAX_FILES:
+            builder.unreadable(path, f"holds more than {MAX_FILES} files; the rest was left out", "name the log files themselves")
+        for file in files:
+            _file(builder, file, asked=file == path)
+    return builder.facts()
+
+
+def read_stream(stream: IO[bytes], name: str = "stream") -> LogFacts:
+    """Read one open binary stream to its end."""
+    builder = Builder()
+    _text(builder, stream, name)
+    return builder.facts()
+
+
+def _file(builder: Builder, path: str, *, asked: bool) -> None:
+    try:
+        if _other_form(builder, path):
+            return
+        if not asked and not is_text(path):
+            return
+        stream = open_log(path)
+    except Unreadable as error:
+        builder.unreadable(name_of(path), error.reason, error.help)
+        return
+    except OSError as error:
+        builder.unreadable(name_of(path), f"cannot read: {error.strerror or error}", f"ls -l {path}")
+        return
+    with stream:
+        _text(builder, stream, name_of(path))
+
+
+def _other_form(builder: Builder, path: str) -> bool:
+    """Flight-recorder dumps and py-spy's JSON, which are no lines."""
+    with open(path, "rb") as handle:
+        if not handle.seekable():
+            return False
+        head = handle.read(4096)
+        recorder = flight.looks_like(head)
+        if not recorder and not (head.lstrip()[:1] == b"[" and b'"pid"' in head):
+            return False
+        data = head + handle.read(MAX_DUMP_BYTES)
+    name = name_of(path)
+    entry = LogSource(name=name, bytes=len(data), lines=0, notes=("flight-recorder dump" if recorder else "py-spy dump",))
+    if recorder:
+        record = flight.load(data, name, builder.next_source)
+        if record is not None:
+            builder.add_flight(record, entry)
+        return record is not None
+    dump = dumps.from_json(data, builder.next_source)
+    if dump is not None:
+        builder.add_dump(dump, entry)
+    return dump is not None
+
+
+def _text(builder: Builder, stream: IO[bytes], name: str) -> None:
+    """Scan one source: in full at both ends, by the short list between."""
+    tally = Tally()
+    scan = _Scan(builder, builder.next_source)
+    waiting: deque[bytes] = deque()
+    held = 0
+    last = b""
+    for block in blocks(stream, tally):
+        last = (last + block)[-65_536:] if len(block) < 65_536 else block[-65_536:]
+        if tally.bytes <= HEAD_BYTES:
+            scan.block(block, FULL)
+            continue
+        waiting.append(block)
+        held += len(block)
+        while held > TAIL_BYTES and len(waiting) > 1:
+            held -= len(waiting[0])
+            scan.block(waiting.popleft(), SHORT)
+    for block in waiting:
+        scan.block(block, FULL)
+    notes = [f"{tally.cut_lines} lines were too long and were cut"] if tally.cut_lines else []
+    if tally.broken:
+        notes.append(tally.broken)
+    builder.end_source(LogSource(name=name, bytes=tally.bytes, lines=scan.number - 1, notes=tuple(notes)), last)
+
+
+class _Scan:
+    """Walks blocks, stopping only at lines that matter; counts lines on the way."""
+
+    def __init__(self, builder: Builder, source: int) -> None:
+        self._builder = builder
+        self._source = source
+        self.number = 1
+
+    def block(self, block: bytes, literals: tuple[bytes, ...]) -> None:
+        hits = Hits(block, literals)
+        position, size = 0, len(block)
+        while position < size:
+            before = b""
+            if not self._builder.listening:
+                hit = hits.after(position)
+                if hit < 0:
+                    break
+                start = block.rfind(b"\n", position, hit) + 1
+                if start > position:
+                    self.number += block.count(b"\n", position, start)
+                    position = start
+                if position:
+                    before = block[block.rfind(b"\n", 0, position - 1) + 1 : position - 1]
+            end = block.find(b"\n", position)
+            end = size if end < 0 else end
+            self._builder.line(self._source, self.number, block[position:end], before)
+            self.number += 1
+            position = end + 1
+        if position < size:
+            self.number += block.count(b"\n", position)

@@ -1,0 +1,105 @@
+"""Plain data out of a pickle without ever running it.
+
+torch writes flight-recorder dumps with its own C++ pickler: protocol 2, made of containers, numbers and strings only.
+This reader knows just those opcodes and refuses the rest, so a dump can neither import nor call anything.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from typing import Final
+
+MAX_BYTES: Final = 256 << 20
+MAX_OPERATIONS: Final = 20_000_000
+MAX_MEMO: Final = 4_000_000
+
+_PUSHED: Final = frozenset(
+    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 STRING BINSTRING SHORT_BINSTRING UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 FLOAT BINFLOAT "
+    "BINBYTES SHORT_BINBYTES BINBYTES8".split()
+)
+_CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_IGNORED: Final = frozenset({"PROTO", "FRAME"})
+_MARK: Final = object()
+
+
+class NotPlain(ValueError):
+    """The pickle is truncated, too large, or wants to build something that is not plain data."""
+
+
+def load_plain(data: bytes) -> object:
+    """The value in `data`: dicts, lists, tuples, strings, bytes, numbers, booleans and None. Raises NotPlain."""
+    if len(data) > MAX_BYTES:
+        raise NotPlain("larger than 256 MiB")
+    stack: list[object] = []
+    memo: dict[int, object] = {}
+    try:
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+            if count > MAX_OPERATIONS or len(memo) > MAX_MEMO:
+                raise NotPlain("too many operations")
+            if opcode.name == "STOP":
+                return stack.pop()
+            _step(opcode.name, argument, stack, memo)
+    except (ValueError, IndexError, TypeError, KeyError, OverflowError) as error:
+        raise NotPlain(f"not a plain pickle: {error}") from None
+    raise NotPlain("ends early")
+
+
+def _step(name: str, argument: object, stack: list[object], memo: dict[int, object]) -> None:
+    if name in _PUSHED:
+        stack.append(argument)
+    elif name in _CONSTANTS:
+        stack.append(_CONSTANTS[name])
+    elif name == "MARK":
+        stack.append(_MARK)
+    elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
+        assert isinstance(argument, int)
+        memo[argument] = stack[-1]
+    elif name == "MEMOIZE":
+        memo[len(memo)] = stack[-1]
+    elif name in ("GET", "BINGET", "LONG_BINGET"):
+        assert isinstance(argument, int)
+        stack.append(memo[argument])
+    elif name not in _IGNORED:
+        _container(name, stack)
+
+
+def _container(name: str, stack: list[object]) -> None:
+    if name in ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE"):
+        stack.append({} if name == "EMPTY_DICT" else [] if name == "EMPTY_LIST" else ())
+    elif name in ("TUPLE", "LIST", "DICT"):
+        items = _to_mark(stack)
+        stack.append(tuple(items) if name == "TUPLE" else items if name == "LIST" else dict(zip(items[::2], items[1::2], strict=True)))
+    elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+        size = int(name[-1])
+        items = stack[-size:]
+        del stack[-size:]
+        stack.append(tuple(items))
+    elif name in ("APPEND", "APPENDS"):
+        items = [stack.pop()] if name == "APPEND" else _to_mark(stack)
+        target = stack[-1]
+        if not isinstance(target, list):
+            raise NotPlain("appends to something that is no list")
+        target.extend(items)
+    elif name in ("SETITEM", "SETITEMS"):
+        items = stack[-2:] if name == "SETITEM" else _to_mark(stack)
+        if name == "SETITEM":
+            del stack[-2:]
+        holder = stack[-1]
+        if not isinstance(holder, dict):
+            raise NotPlain("sets items of something that is no dict")
+        holder.update(zip(items[::2], items[1::2], strict=True))
+    elif name == "POP":
+        stack.pop()
+    else:
+        raise NotPlain(f"wants to run {name}")
+
+
+def _to_mark(stack: list[object]) -> list[object]:
+    at = len(stack) - 1
+    while stack[at] is not _MARK:
+        at -= 1
+        if at < 0:
+            raise NotPlain("no mark")
+    items = stack[at + 1 :]
+    del stack[at:]
+    return items

@@ -1,0 +1,154 @@
+"""Opening logs: plain, .gz and .zst files, directories and streams, in blocks of whole lines and constant memory."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final, cast
+
+from msgspec import Struct
+
+BLOCK_BYTES: Final = 1 << 20
+MAX_LINE_BYTES: Final = 1 << 18
+MAX_FILES: Final = 4096
+
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_XZ: Final = b"\xfd7zXZ\x00"
+
+
+class Unreadable(Exception):
+    """A source that could not be read: `reason`, and `help` with what to type."""
+
+    def __init__(self, reason: str, help: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.help = help
+
+
+class Tally(Struct):
+    """What a stream came to: bytes of text, and lines that were too long to keep whole."""
+
+    bytes: int = 0
+    cut_lines: int = 0
+    broken: str = ""
+    """Why the stream ended early; what came before it counts."""
+
+
+def find_files(path: str) -> list[str]:
+    """`path` itself, or the regular files under it in name order (links are not followed). Raises Unreadable."""
+    if not os.path.isdir(path):
+        return [path]
+    found: list[str] = []
+    for folder, names, files in os.walk(path, onerror=None):
+        names.sort()
+        for name in sorted(files):
+            full = os.path.join(folder, name)
+            if os.path.isfile(full) and not os.path.islink(full):
+                found.append(full)
+            if len(found) >= MAX_FILES:
+                return found
+    return found
+
+
+def open_log(path: str) -> IO[bytes]:
+    """Open a log for reading, decompressed if its first bytes say so. Raises Unreadable."""
+    try:
+        raw = open(path, "rb")
+    except OSError as error:
+        raise Unreadable(f"cannot open: {error.strerror or error}", f"ls -l {path}") from None
+    try:
+        head = raw.peek(8)[:8] if not raw.isatty() else b""
+    except OSError as error:
+        raw.close()
+        raise Unreadable(f"cannot read: {error.strerror or error}", f"ls -l {path}") from None
+    return unpacked(raw, head)
+
+
+def unpacked(raw: IO[bytes], head: bytes) -> IO[bytes]:
+    """`raw` through the decompressor that its first bytes ask for."""
+    if head.startswith(_GZIP):
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw, mode="rb"))
+    if head.startswith(_XZ):
+        return cast("IO[bytes]", lzma.LZMAFile(raw))
+    if head.startswith(_ZSTD):
+        return _zstd(raw)
+    return raw
+
+
+def _zstd(raw: IO[bytes]) -> IO[bytes]:
+    """Python 3.14 has zstd in the standard library; before that the zstandard package does it."""
+    for module, opener in (("compression.zstd", "ZstdFile"), ("zstandard", "open")):
+        try:
+            found = importlib.import_module(module)
+        except ImportError:
+            continue
+        return cast("IO[bytes]", getattr(found, opener)(raw, "rb"))
+    raise Unreadable("compressed with zstd, which this Python cannot read", "pip install zstandard")
+
+
+def is_text(path: str) -> bool:
+    """Whether the first bytes of a file look like text (or compressed text), so that a model file beside a log is left alone."""
+    try:
+        with open(path, "rb") as handle:
+            head = handle.read(4096)
+    except OSError:
+        return False
+    if head.startswith((_GZIP, _ZSTD, _XZ)):
+        return True
+    return b"\x00" not in head
+
+
+def blocks(stream: IO[bytes], tally: Tally) -> Iterator[bytes]:
+    """Blocks that end with a line end. A line longer than MAX_LINE_BYTES is cut to it and counted in `tally`."""
+    rest = b""
+    skipping = False
+    while True:
+        chunk = _read(stream, tally)
+        if not chunk:
+            break
+        tally.bytes += len(chunk)
+        if skipping:
+            at = chunk.find(b"\n")
+            if at < 0:
+                continue
+            chunk = chunk[at + 1 :]
+            skipping = False
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            rest += chunk
+            if len(rest) > MAX_LINE_BYTES:
+                tally.cut_lines += 1
+                yield rest[:MAX_LINE_BYTES] + b"\n"
+                rest = b""
+                skipping = True
+            continue
+        yield rest + chunk[: end + 1]
+        rest = chunk[end + 1 :]
+    if rest:
+        yield rest[:MAX_LINE_BYTES] + b"\n"
+
+
+def _read(stream: IO[bytes], tally: Tally) -> bytes:
+    try:
+        return stream.read(BLOCK_BYTES)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, *_zstd_errors()) as error:
+        tally.broken = f"ends early: {error}"
+    return b""
+
+
+def _zstd_errors() -> tuple[type[Exception], ...]:
+    """The error classes of whichever zstd library is loaded; importing one only to name its error would cost start-up time."""
+    loaded = (sys.modules.get(name) for name in ("compression.zstd", "zstandard"))
+    return tuple(module.ZstdError for module in loaded if module is not None)
+
+
+def name_of(path: str) -> str:
+    """How a source is shown: its path as given."""
+    return str(Path(path))
