@@ -78,6 +78,18 @@ class Running:
         """The lock file of the killed build; None in a scenario without one."""
         return shared_lock(self.directory)
 
+    def ask(self) -> str:
+        """Send a request that the server must answer, and return the answer. Raises DemoError or OSError."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=START_LIMIT_S) as connection:
+            connection.sendall(b"POST /generate HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello")
+            answer = b""
+            while part := connection.recv(4096):
+                answer += part
+        head, _, body = answer.partition(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.0 200 "):
+            raise DemoError("the demo server did not answer a request")
+        return body.decode("ascii")
+
     def wait_until_stuck(self, limit_s: float = STUCK_LIMIT_S) -> None:
         """Return once every process is where the scenario leaves it. Raises DemoError after `limit_s` seconds."""
         deadline = time.monotonic() + limit_s
@@ -116,7 +128,7 @@ class Running:
         deadline = time.monotonic() + START_LIMIT_S
         try:
             reports.read_until(lambda: reports.port is not None and len(reports.up) == self.plan.ranks, deadline, self._alive)
-            _ask(self.port, deadline)
+            self.ask()
         except (DemoError, OSError) as error:
             tail = self.stage.log.read_text(errors="replace")[-2000:]
             raise DemoError(f"the demo server did not come up: {error}\n{tail}".rstrip()) from error
@@ -211,14 +223,3 @@ def _launch(plan: Plan, stage: Stage, reports: Reports, report_far: int) -> Runn
         os.close(lifeline_end)
         os.close(report_far)
     return Running(plan, stage, root, reports, lifeline)
-
-
-def _ask(port: int, deadline: float) -> None:
-    """One request that the server must answer: it serves before it hangs."""
-    with socket.create_connection(("127.0.0.1", port), timeout=max(0.1, deadline - time.monotonic())) as connection:
-        connection.sendall(b"POST /generate HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello")
-        answer = b""
-        while part := connection.recv(4096):
-            answer += part
-    if not answer.startswith(b"HTTP/1.0 200 "):
-        raise DemoError("the demo server did not answer its first request")

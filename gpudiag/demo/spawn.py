@@ -19,6 +19,7 @@ from gpudiag.demo.reports import DemoError
 FAULT_REQUEST = 2
 """The first request is answered, so that the server is up; it hangs on the second."""
 END_LIMIT_S = 10.0
+ROOT_LIMIT_S = 2.0
 
 
 class Stage(Struct, frozen=True, kw_only=True):
@@ -104,16 +105,24 @@ def leave_stale_lock(stage: Stage, lifeline_fd: int, limit_s: float) -> None:
 
 
 def end_session(root: subprocess.Popen[bytes]) -> None:
-    """Kill every process of the root's session. The root is reaped last, so that its number stays its own until then."""
+    """Wait until the root has ended its family; kill what is left of its session if it cannot.
+
+    The root is reaped last, so that its number stays its own until then.
+    """
     deadline = time.monotonic() + END_LIMIT_S
     while time.monotonic() < deadline:
         members = [pid for pid in session_members(root.pid) if state_of(pid) not in GONE]
-        for pid in members:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         if not members:
             break
+        if root.pid not in members or time.monotonic() > deadline - END_LIMIT_S + ROOT_LIMIT_S:
+            for pid in members:
+                _kill(pid)
         time.sleep(0.005)
     root.wait()
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -106,10 +107,15 @@ class Frontend:
             return take_message(self.engine)
 
 
+def clear_up(directory: str) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    end_family()
+
+
 def serve_frontend(directory: str, *_flags: str) -> None:
     settings = load_settings(directory)
     show_title(f"{settings.prefix}::frontend")
-    watch_lifeline(settings.lifeline_fd, at_end=end_family)
+    watch_lifeline(settings.lifeline_fd, at_end=lambda: clear_up(directory))
     adopt_orphans()
     set_executable(settings.python)
     resource_tracker.ensure_running()

@@ -42,31 +42,30 @@ def watch_lifeline(fd: int, *, at_end: Callable[[], None] = end_now) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process below `pid`, from the kernel's lists of children."""
-    found: list[int] = []
-    pending = [pid]
-    while pending:
-        parent = pending.pop()
+    """Every process below `pid`, zombies included."""
+    below: dict[int, list[int]] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
-            tasks = os.listdir(f"/proc/{parent}/task")
-        except FileNotFoundError:
+            with open(f"/proc/{entry}/stat", "rb") as stat:
+                parent = int(stat.read().rpartition(b")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
             continue
-        for task in tasks:
-            try:
-                with open(f"/proc/{parent}/task/{task}/children") as children:
-                    below = [int(child) for child in children.read().split()]
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            found += below
-            pending += below
+        below.setdefault(parent, []).append(int(entry))
+    found = below.get(pid, [])
+    for child in found:
+        found += below.get(child, [])
     return found
 
 
 def end_family() -> None:
-    """Kill every descendant, then this process."""
-    for pid in descendants(os.getpid()):
+    """Kill and reap every descendant, then end. Nothing is left for whoever adopts orphans, which may not reap."""
+    while True:
+        for pid in descendants(os.getpid()):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
         try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    end_now()
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            end_now()

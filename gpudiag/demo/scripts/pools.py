@@ -8,14 +8,14 @@ from concurrent.futures import Executor
 from .settings import Settings
 
 
-class Pool:
+class PagePool:
     """Pages under one lock. `move_pages` takes the lock of the source, then that of the target."""
 
     def __init__(self, reentrant: bool) -> None:
         self.guard = threading.RLock() if reentrant else threading.Lock()
         self.pages = 64
 
-    def move_pages(self, target: Pool, both_inside: threading.Barrier) -> None:
+    def move_pages(self, target: PagePool, both_inside: threading.Barrier) -> None:
         with self.guard:
             both_inside.wait()
             with target.guard:
@@ -62,7 +62,7 @@ def cross_pools(settings: Settings, executor: Executor) -> None:
     both_inside = threading.Barrier(2)
     reentrant = settings.chooses(0)
     if settings.chooses(1):
-        left, right = Pool(reentrant), Pool(reentrant)
+        left, right = PagePool(reentrant), PagePool(reentrant)
         executor.submit(right.move_pages, left, both_inside)
         left.move_pages(right, both_inside)
         return
