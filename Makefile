@@ -35,10 +35,9 @@ BROKEN := $(shell test ! -d $(BIN) || $(BIN)/python -c 'import pip; $(NEW_ENOUGH
 help:
 	@sed -n 's/^#   make/make/p' Makefile
 
-# Exit status 1 says that the demo's hang was found, which is what it is for. An import that fails exits with 1 as well.
+# The demo's hang is what it is for, and no failure.
 demo: $(DEMO_READY)
-	@$(BIN)/gpudiag --version
-	@$(BIN)/gpudiag demo $(SCENARIO) || test $$? -eq 1
+	@$(BIN)/gpudiag demo --fail-on never $(SCENARIO)
 
 test: $(TEST_READY)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
