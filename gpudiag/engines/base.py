@@ -24,12 +24,19 @@ class Recognised(Struct, frozen=True, kw_only=True):
     """Whether it is the process that a user started."""
 
 
+class Sizes(Struct, frozen=True, kw_only=True):
+    """Number of ranks on all hosts and on this one, None where nothing says so."""
+
+    world: int | None = None
+    local: int | None = None
+
+
 class EngineSpec(Struct, frozen=True, kw_only=True):
-    """One engine. `recognise` looks at one process; `world_size` reads the number of ranks from the root's command line."""
+    """One engine. `recognise` looks at one process; `sizes` reads the number of ranks from a command line or environment."""
 
     name: Engine
     recognise: Callable[[Process], Recognised | None]
-    world_size: Callable[[Process], int | None]
+    sizes: Callable[[Process], Sizes]
     wait_frames: tuple[WaitFrame, ...] = ()
 
 

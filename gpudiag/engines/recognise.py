@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from gpudiag.engines import sglang, torch, vllm
-from gpudiag.engines.base import EngineSpec, Recognised, arguments
+from gpudiag.engines.base import EngineSpec, Recognised, Sizes, arguments
 from gpudiag.engines.frames import COMMON, WaitFrame
 from gpudiag.model.process import GONE, Process
 from gpudiag.model.reading import Ok
@@ -109,14 +109,23 @@ def _server(root: int, by_pid: Mapping[int, Process], known: Mapping[int, Recogn
     engine: Engine = next((e for e in engines if e not in ("torch", "unknown")), engines[0] if engines else "unknown")
     members = tuple(sorted((_member(by_pid[p], known.get(p), root) for p in pids), key=lambda m: m.pid))
     spec = next((s for s in SPECS if s.name == engine), torch.TITLED)
-    sizes = (spec.world_size(by_pid[root]), *(torch.world_size(by_pid[p]) for p in sorted(pids)))
-    size = next((s for s in sizes if s is not None), None)
-    return Server(engine=engine, root_pid=root, members=members, world_size=size, listen=_listen(pids, snapshot))
+    stated = (spec.sizes(by_pid[root]), *(torch.sizes(by_pid[p]) for p in sorted(pids)))
+    sizes = next((s for s in stated if s.world is not None), Sizes())
+    return Server(
+        engine=engine,
+        root_pid=root,
+        members=members,
+        world_size=sizes.world,
+        local_size=sizes.local,
+        listen=_listen(pids, snapshot),
+    )
 
 
 def _member(process: Process, recognised: Recognised | None, root: int) -> Member:
     if recognised is not None:
-        return Member(pid=process.pid, role=recognised.role, rank=recognised.rank)
+        # A zombie has only the kernel's 15-byte name left, in which the rank is cut off.
+        rank = Rank() if process.state in GONE else recognised.rank
+        return Member(pid=process.pid, role=recognised.role, rank=rank)
     words = arguments(process)
     if process.name in COMPILERS or (words and words[0].rsplit("/", 1)[-1] in COMPILERS):
         role = "compiler"

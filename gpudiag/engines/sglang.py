@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudiag.engines.base import EngineSpec, Recognised, arguments, flag, rank_of_title, whole
+from gpudiag.engines.base import EngineSpec, Recognised, Sizes, arguments, flag, rank_of_title, whole
 from gpudiag.engines.frames import WaitFrame
 from gpudiag.model.process import Process
 from gpudiag.model.server import Rank
@@ -34,14 +34,14 @@ def recognise(process: Process) -> Recognised | None:
     return None
 
 
-def world_size(root: Process) -> int | None:
+def sizes(root: Process) -> Sizes:
     words = arguments(root)
     if not words:
-        return None
+        return Sizes()
     tp = whole(flag(words, "--tp", "--tp-size", "--tensor-parallel-size"))
     pp = whole(flag(words, "--pp", "--pp-size", "--pipeline-parallel-size"))
     nodes = whole(flag(words, "--nnodes"))
-    return tp * pp if nodes == 1 else None
+    return Sizes(world=tp * pp, local=tp * pp if nodes == 1 else None)
 
 
 _MANAGERS = "sglang/srt/managers/"
@@ -67,4 +67,4 @@ WAIT_FRAMES: tuple[WaitFrame, ...] = (
     ),
 )
 
-SPEC = EngineSpec(name="sglang", recognise=recognise, world_size=world_size, wait_frames=WAIT_FRAMES)
+SPEC = EngineSpec(name="sglang", recognise=recognise, sizes=sizes, wait_frames=WAIT_FRAMES)

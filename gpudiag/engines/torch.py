@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gpudiag.engines.base import EngineSpec, Recognised, arguments, flag, rank_of_title, whole
+from gpudiag.engines.base import EngineSpec, Recognised, Sizes, arguments, flag, rank_of_title, whole
 from gpudiag.model.process import Process
 from gpudiag.model.reading import Ok
 from gpudiag.model.server import Engine, Rank
@@ -47,16 +47,21 @@ def _is_python(process: Process) -> bool:
     return process.name.startswith(("python", "pt_main", "torch")) or bool(words and "python" in words[0])
 
 
-def world_size(root: Process) -> int | None:
-    env = environment(root)
+def sizes(process: Process) -> Sizes:
+    env = environment(process)
     if env.get("WORLD_SIZE", "").isdigit():
-        return int(env["WORLD_SIZE"])
-    words = arguments(root)
+        world = int(env["WORLD_SIZE"])
+        if env.get("LOCAL_WORLD_SIZE", "").isdigit():
+            return Sizes(world=world, local=int(env["LOCAL_WORLD_SIZE"]))
+        alone = env.get("MASTER_ADDR", "") in ("127.0.0.1", "localhost", "::1")
+        return Sizes(world=world, local=world if alone else None)
+    words = arguments(process)
     per_node = flag(words, "--nproc-per-node", "--nproc_per_node")
     if per_node is None or not per_node.isdigit():
-        return None
-    return whole(per_node) if whole(flag(words, "--nnodes")) == 1 else None
+        return Sizes()
+    local = whole(per_node)
+    return Sizes(world=local * whole(flag(words, "--nnodes")), local=local)
 
 
-SPEC = EngineSpec(name="torch", recognise=recognise, world_size=world_size)
-TITLED = EngineSpec(name="unknown", recognise=recognise_titled, world_size=world_size)
+SPEC = EngineSpec(name="torch", recognise=recognise, sizes=sizes)
+TITLED = EngineSpec(name="unknown", recognise=recognise_titled, sizes=sizes)

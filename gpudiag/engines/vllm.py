@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gpudiag.engines.base import EngineSpec, Recognised, arguments, flag, rank_of_title, whole
+from gpudiag.engines.base import EngineSpec, Recognised, Sizes, arguments, flag, rank_of_title, whole
 from gpudiag.engines.frames import WaitFrame
 from gpudiag.model.process import Process
 from gpudiag.model.server import Rank
@@ -32,16 +32,14 @@ def recognise(process: Process) -> Recognised | None:
     return None
 
 
-def world_size(root: Process) -> int | None:
+def sizes(root: Process) -> Sizes:
     words = arguments(root)
     if not words:
-        return None
-    tp = whole(flag(words, "--tensor-parallel-size", "-tp"))
-    pp = whole(flag(words, "--pipeline-parallel-size", "-pp"))
-    dp = whole(flag(words, "--data-parallel-size-local", "-dpl")) if flag(words, "--data-parallel-size-local", "-dpl") else whole(
-        flag(words, "--data-parallel-size", "-dp")
-    )
-    return tp * pp * dp
+        return Sizes()
+    replica = whole(flag(words, "--tensor-parallel-size", "-tp")) * whole(flag(words, "--pipeline-parallel-size", "-pp"))
+    everywhere = whole(flag(words, "--data-parallel-size", "-dp"))
+    here = whole(flag(words, "--data-parallel-size-local", "-dpl"), default=everywhere)
+    return Sizes(world=replica * everywhere, local=replica * here)
 
 
 _SHM: Final = "distributed/device_communicators/shm_broadcast.py"
@@ -80,4 +78,4 @@ WAIT_FRAMES: tuple[WaitFrame, ...] = (
     ),
 )
 
-SPEC = EngineSpec(name="vllm", recognise=recognise, world_size=world_size, wait_frames=WAIT_FRAMES)
+SPEC = EngineSpec(name="vllm", recognise=recognise, sizes=sizes, wait_frames=WAIT_FRAMES)

@@ -34,13 +34,18 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class Server(Struct, frozen=True, kw_only=True):
-    """One server on one host. `world_size` is the number of ranks it should have, None if nothing says so."""
+    """One server on one host.
+
+    `world_size` is the number of ranks it should have on all hosts together, `local_size` on this one; None if nothing
+    says so.
+    """
 
     engine: Engine
     root_pid: int
     members: tuple[Member, ...]
     version: str | None = None
     world_size: int | None = None
+    local_size: int | None = None
     listen: tuple[str, ...] = ()
 
     def member(self, pid: int) -> Member | None:

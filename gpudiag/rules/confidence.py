@@ -39,6 +39,7 @@ STRENGTH: Final[dict[str, Confidence]] = {
     "log-line": "strong",
     # What only reads alike.
     "source-text": "weak",
+    "elimination": "strong",
     "wait-channel": "weak",
     "absence": "weak",
 }

@@ -13,7 +13,6 @@ from gpudiag.model.server import Member
 from gpudiag.model.wait import Need
 from gpudiag.waits.context import Context, Edge
 from gpudiag.waits.motion import Motion
-from gpudiag.waits.streams import gaps
 
 
 class InCollective(Struct, frozen=True, kw_only=True):
@@ -43,8 +42,8 @@ def edges(context: Context) -> Iterator[Edge]:
             yield _collective_edge(
                 context, one, context.index.owner(other.member.pid), f"{_label(other.member)} (pid {other.member.pid}) is in {other.op} instead"
             )
-        for gone in gaps(context):
-            yield _collective_edge(context, one, gone, f"{gone} has no process")
+        for gone in context.lost:
+            yield _collective_edge(context, one, gone.node, f"{gone.node} is gone")
     yield from _p2p(context)
 
 

@@ -20,6 +20,7 @@ from gpudiag.model.stack import Frame, PyStack
 from gpudiag.model.wait import Need, Wait, WaitKind
 from gpudiag.waits.demand import Demand, demand
 from gpudiag.waits.index import Index
+from gpudiag.waits.lost import Lost, lost
 from gpudiag.waits.motion import Motion, Motions
 
 Mode = Literal["read", "write", "acquire", "poll", "child", "arrive", "event"]
@@ -56,6 +57,11 @@ class Context:
     def demand(self) -> Demand:
         """What was in flight in the last look; a request that came only after the first look is still pending."""
         return demand(self.index, self.server)
+
+    @cached_property
+    def lost(self) -> tuple[Lost, ...]:
+        """Ranks without a living process."""
+        return lost(self.index, self.server)
 
     @property
     def at(self) -> float:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence
+from gpudiag.model.node import Node
 from gpudiag.waits.context import Context, Edge
 from gpudiag.waits.motion import Motion
-from gpudiag.waits.streams import gaps
 
 
 def edges(context: Context) -> Iterator[Edge]:
@@ -24,8 +24,8 @@ def edges(context: Context) -> Iterator[Edge]:
             if other.pid not in names and context.index.alive(other.pid):
                 there = Evidence(source="source-text", claim=f"pid {other.pid} is not in the rendezvous", at=context.at)
                 yield context.edge((member.pid, member.pid), context.index.owner(other.pid), "store", "arrive", here, there, need="reply")
-        for gone in gaps(context) or _beyond(context):
-            there = Evidence(source="process-table", claim=f"{gone} has no process here, of {context.server.world_size} ranks", at=context.at)
+        absent = [(gone.node, gone.evidence) for gone in context.lost] or list(_elsewhere(context))
+        for gone, there in absent:
             yield context.edge((member.pid, member.pid), gone, "store", "arrive", here, there, need="reply")
 
 
@@ -34,8 +34,13 @@ def _in_store(context: Context, pid: int) -> bool:
     return known is not None and known.kind == "store"
 
 
-def _beyond(context: Context) -> list[str]:
-    """Ranks that must be somewhere else: the world is larger than what is on this host."""
+def _elsewhere(context: Context) -> Iterator[tuple[Node, Evidence]]:
+    """Ranks that must be on other hosts: the world is larger than what is here."""
     size = context.server.world_size
     seen = {m.rank.global_ for m in context.server.ranks}
-    return [node.rank("global", r) for r in range(size) if r not in seen] if size is not None and None not in seen else []
+    if size is None or None in seen:
+        return
+    for number in range(size):
+        if number not in seen:
+            claim = f"rank {number} of {size} has no process on this host"
+            yield node.rank("global", number), Evidence(source="process-table", claim=claim, at=context.at)

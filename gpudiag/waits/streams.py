@@ -136,13 +136,13 @@ def _socket(context: Context, pid: int, socket: Socket, mode: Mode) -> Iterator[
     far = {p for p, _ in context.index.holders.get(peer.inode, ())}
     near = {p for p, _ in context.index.holders.get(socket.inode, ())}
     candidates = _peers(context, pid, far, near)
-    dead = context.server.ranks and missing_ranks(context)
+    dead = context.lost
     if dead and all(_role(context, p) in BYSTANDERS or not _ranked(context, p) for p in candidates) and _ranked(context, pid):
         others = f"only {_pids(far)} still has the other end open" if far else "nobody has the other end open"
         claim = f"pid {pid} waits on a connection whose rank is gone: {others}"
         front = context.demand.frontends
         if not any(p in front for p in candidates):
-            yield dead[0], kind, Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
+            yield dead[0].node, kind, Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
             return
     if len(candidates) == 1:
         other = candidates[0]
@@ -165,24 +165,6 @@ def _peers(context: Context, pid: int, far: set[int], near: set[int]) -> list[in
     if len(others) > 1:
         others = [p for p in others if _ranked(context, p)] or others
     return others
-
-
-def missing_ranks(context: Context) -> list[Node]:
-    """Ranks that died or vanished: zombies by pid, gaps in the numbering by rank."""
-    gone = [node.process(m.pid) for m in context.server.members if not context.index.alive(m.pid) and m.role not in BYSTANDERS - {"dead"}]
-    return gone + gaps(context)
-
-
-def gaps(context: Context) -> list[Node]:
-    """Rank numbers below the highest seen, or below the world size, that no living process carries."""
-    for dimension in ("global_", "tp"):
-        seen = {c for m in context.server.members if context.index.alive(m.pid) and (c := getattr(m.rank, dimension)) is not None}
-        if not seen:
-            continue
-        one_dimension = all((m.rank.pp or 0) == 0 and (m.rank.dp or 0) == 0 for m in context.server.members)
-        size = context.server.world_size if context.server.world_size and one_dimension else max(seen) + 1
-        return [node.rank(dimension.rstrip("_"), r) for r in range(max(size, max(seen) + 1)) if r not in seen]
-    return []
 
 
 def _role(context: Context, pid: int) -> str:

@@ -1,0 +1,226 @@
+"""From an observation to a report: all rules, the order of blame, the one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from gpudiag.engines.frames import telling_frame
+from gpudiag.model import node
+from gpudiag.model.finding import SEVERITY_ORDER, Finding
+from gpudiag.model.node import Node
+from gpudiag.model.process import GONE, STOPPED, Process
+from gpudiag.model.reading import Failed, Unavailable
+from gpudiag.model.report import Cost, NotRead, Report, ReportedFinding, ServerState, Target, Verdict, Worker
+from gpudiag.model.server import Member, Server
+from gpudiag.model.snapshot import Observation
+from gpudiag.rules.hang.standing import label
+from gpudiag.rules.registry import RULES
+from gpudiag.waits.motion import Motion
+from gpudiag.waits.picture import Picture
+
+SLOW = frozenset({"GPD314", "GPD316"})
+STARTING = frozenset({"GPD315"})
+IDLE = "GPD318"
+_READINGS = ("cmdline", "environ", "fds", "syscalls", "futexes", "stacks", "lock_uses", "file_polls", "io")
+_NEEDED = frozenset({"fds", "syscalls", "stacks", "sockets"})
+
+
+def diagnose(observation: Observation, server: Server, *, command: str, version: str, wall_s: float | None = None) -> Report:
+    """Judge one server. `wall_s` is what the looking cost; without it, what the looks themselves say."""
+    picture = Picture(observation, server)
+    findings = rank_findings(picture, [f for rule in RULES for f in rule.evaluate(picture)])
+    verdict = _verdict(picture, findings)
+    return Report(
+        gpudiag=version,
+        host=observation.last.host.name,
+        generated_at=datetime.fromtimestamp(observation.last.at, UTC).isoformat(timespec="seconds"),
+        command=command,
+        target=Target(
+            engine=server.engine,
+            version=server.version,
+            root_pid=server.root_pid,
+            state=_state(picture, verdict),
+            workers=tuple(_worker(picture, m) for m in _shown(picture)),
+        ),
+        verdict=verdict,
+        findings=tuple(ReportedFinding.of(f) for f in findings),
+        waits=picture.waits,
+        not_read=_not_read(picture),
+        cost=Cost(
+            wall_s=round(wall_s if wall_s is not None else observation.span_s + observation.last.took_s, 3),
+            stopped_s=round(sum(s.stopped_s for s in observation.snapshots), 4),
+        ),
+    )
+
+
+def is_partial(report: Report) -> bool:
+    """Whether a source that the verdict needs could not be read ('not asked for' is not partial)."""
+    if report.verdict.status == "finding" and report.verdict.confidence == "proven":
+        return False
+    return any(n.source.split(" ")[0] in _NEEDED for n in report.not_read)
+
+
+def rank_findings(picture: Picture, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Most blamed first; on one culprit only the most specific finding stays."""
+    order = {n: i for i, cause in enumerate(picture.causes) for n in (*cause.nodes, *(e.waiter for t in cause.nodes for e in picture.edges_to(t)))}
+    terminal = {n: i for i, cause in enumerate(picture.causes) for n in cause.nodes}
+    specificity = {r.code: r.specificity for r in RULES}
+    best: dict[Node, Finding] = {}
+    for found in findings:
+        key = found.culprits[0].node if found.culprits else found.code
+        key = key if found.severity != "info" or found.code != IDLE else IDLE
+        if key not in best or specificity[found.code] > specificity[best[key].code]:
+            best[key] = found
+
+    def blame(found: Finding) -> tuple[int, int, int, str]:
+        nodes = [*found.subjects, *(c.node for c in found.culprits)]
+        place = min((terminal.get(n, order.get(n, len(order) + 1)) for n in nodes), default=len(order) + 1)
+        return (place, -SEVERITY_ORDER[found.severity], -specificity[found.code], found.code)
+
+    return tuple(sorted(best.values(), key=blame))
+
+
+def _verdict(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
+    chosen = next((f for f in findings if f.code not in ("GPD109", IDLE)), None) or next((f for f in findings if f.code == IDLE), None)
+    if chosen is not None:
+        return Verdict(
+            status="finding",
+            code=chosen.code,
+            name=chosen.name,
+            severity=chosen.severity,
+            title=chosen.title,
+            confidence=chosen.confidence,
+            next_step=chosen.next_steps[0] if chosen.next_steps else "",
+            culprits=chosen.culprits,
+        )
+    serving = _serving(picture)
+    if serving is not None:
+        return _plain("healthy", serving, "nothing to do")
+    return _insufficient(picture, findings)
+
+
+def _plain(status: str, title: str, next_step: str) -> Verdict:
+    return Verdict(
+        status="healthy" if status == "healthy" else "insufficient",
+        code=None,
+        name=None,
+        severity=None,
+        title=title,
+        confidence=None,
+        next_step=next_step,
+    )
+
+
+def _serving(picture: Picture) -> str | None:
+    """Why the server counts as serving: its ranks were seen to move, and nobody waits for one that does not."""
+    ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
+    moving = [m for m in ranks if picture.motion(m.pid, m.pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING)]
+    if not ranks or not moving or picture.lost:
+        return None
+    stuck = [c for c in picture.causes if not any(_moves(picture, n) for n in c.nodes)]
+    if stuck or len(moving) < len(ranks) and picture.demand.state != "pending" and not moving:
+        return None
+    return f"serving: {len(moving)} of {len(ranks)} ranks moved in {picture.observation.span_s:.1f} s, and nobody waits for one that does not"
+
+
+def _moves(picture: Picture, target: Node) -> bool:
+    pid = node.pid_of(target)
+    return pid is not None and picture.motion(pid, node.tid_of(target) or pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING)
+
+
+def _insufficient(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
+    permission = next((f for f in findings if f.code == "GPD109"), None)
+    if permission is not None:
+        return _plain("insufficient", "not enough evidence: Python stacks could not be read", permission.next_steps[0] if permission.next_steps else "")
+    if not picture.observation.has_change:
+        return _plain("insufficient", "not enough evidence: one look says nothing about what moves", "attach to the live server, or record two looks")
+    candidates = [label(picture, c.nodes[0]) for c in picture.causes[:3]]
+    if candidates:
+        title = f"not enough evidence: the waits end at {', '.join(candidates)}, and what it waits for is not visible"
+        return _plain("insufficient", title, f"look closer: `gpudiag attach {picture.server.root_pid} --once --confirm --native`")
+    return _plain(
+        "insufficient",
+        "not enough evidence: nothing that was read says who waits for whom",
+        f"take a third look and native stacks: `gpudiag attach {picture.server.root_pid} --once --confirm --native`",
+    )
+
+
+def _state(picture: Picture, verdict: Verdict) -> ServerState:
+    if verdict.status == "healthy":
+        return "serving"
+    if verdict.status == "insufficient" or verdict.code is None:
+        return "unknown"
+    if verdict.code == IDLE:
+        return "idle"
+    if verdict.code in STARTING:
+        return "starting"
+    if verdict.code in SLOW:
+        return "slow"
+    return "hung" if verdict.severity == "error" else "slow"
+
+
+def _shown(picture: Picture) -> tuple[Member, ...]:
+    """Members in the order a person expects: ranks first, then the processes around them; pools and trackers left out."""
+    ranks = picture.server.ranks
+    rest = [m for m in picture.server.members if m not in ranks and m.role not in ("tracker", "helper")]
+    return (*ranks, *rest)
+
+
+def _worker(picture: Picture, member: Member) -> Worker:
+    process = picture.index.by_pid.get(member.pid)
+    stack = picture.stack(member.pid, member.pid)
+    frame = telling_frame(stack) if stack else None
+    target = picture.index.owner(member.pid)
+    return Worker(
+        pid=member.pid,
+        role=member.role,
+        rank=member.rank,
+        gpu=None,
+        state=_word(picture, member, process),
+        where=frame.where if frame else None,
+        waits_for=tuple(dict.fromkeys(e.holder for e in picture.edges_from(target))),
+    )
+
+
+def _word(picture: Picture, member: Member, process: Process | None) -> str:
+    if process is None or process.state in GONE:
+        return "dead"
+    if process.state in STOPPED:
+        return "stopped"
+    target = node.thread(member.pid, member.pid)
+    edges = picture.edges_from(target)
+    if any(e.wait.kind in ("lock", "file-lock", "gil") for e in edges):
+        return "lock"
+    if any(e.wait.need == "reply" for e in edges):
+        return "waiting"
+    if edges or ((known := picture.known(member.pid, member.pid)) is not None and known.need == "work"):
+        return "idle"
+    motion = picture.motion(member.pid, member.pid)
+    if motion is Motion.FROZEN:
+        return "asleep"
+    return {"moving": "running", "spinning": "busy", "polling": "waiting"}.get(motion.value, "unknown")
+
+
+def _not_read(picture: Picture) -> tuple[NotRead, ...]:
+    """Sources that failed, once each, with how many processes it concerns. What nobody asked for is left out."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for member, process in picture.members():
+        if member.role in ("tracker", "helper", "compiler"):
+            continue
+        for name in _READINGS:
+            reading = getattr(process, name)
+            if isinstance(reading, Unavailable) and reading.reason != "not asked for":
+                found.setdefault((name, reading.reason, reading.help), []).append(process.pid)
+            elif isinstance(reading, Failed):
+                found.setdefault((name, reading.error, ""), []).append(process.pid)
+    snapshot = picture.observation.last
+    for name, reading in (("sockets", snapshot.sockets), ("file_locks", snapshot.file_locks)):
+        if isinstance(reading, Unavailable) and reading.reason != "not asked for":
+            found.setdefault((name, reading.reason, reading.help), [])
+        elif isinstance(reading, Failed):
+            found.setdefault((name, reading.error, ""), [])
+    return tuple(
+        NotRead(source=f"{name} of pid {', '.join(map(str, pids[:8]))}" if pids else name, reason=reason, help=help_)
+        for (name, reason, help_), pids in found.items()
+    )

@@ -1,0 +1,1 @@
+"""Rules about the machine and the environment."""

@@ -1,0 +1,83 @@
+"""GPD302 and, where the ranks came by different ways, GPD327: ranks of one group stand in different collectives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gpudiag.model import node
+from gpudiag.model.finding import Finding
+from gpudiag.model.server import Member
+from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.confidence import Link
+from gpudiag.rules.hang.standing import consequences, culprit, label
+from gpudiag.waits.collectives import InCollective, in_collectives
+from gpudiag.waits.graph import Cause
+from gpudiag.waits.picture import Picture
+
+
+def mismatches(picture: Picture) -> Iterator[tuple[Cause, dict[str, list[InCollective]]]]:
+    """Cycles of ranks in which every edge says: you are in another collective. Grouped by operation, fewest ranks first."""
+    for cause in picture.causes:
+        inside = [e for n in cause.nodes for e in picture.edges_from(n) if e.holder in cause.nodes]
+        if not cause.cyclic or not inside or not all(e.wait.kind == "collective" for e in inside):
+            continue
+        by_op: dict[str, list[InCollective]] = defaultdict(list)
+        for one in in_collectives(picture):
+            if node.thread(one.member.pid, one.member.pid) in cause.nodes:
+                by_op[one.op].append(one)
+        if len(by_op) > 1:
+            yield cause, dict(sorted(by_op.items(), key=lambda kv: len(kv[1])))
+
+
+def same_way(groups: dict[str, list[InCollective]]) -> bool:
+    """Whether all ranks called their collective from the same function: then the call differs, not the way to it."""
+    callers = {(one.known.caller.file, one.known.caller.function) for ones in groups.values() for one in ones if one.known.caller}
+    return len(callers) == 1
+
+
+def evaluate(picture: Picture) -> Iterator[Finding]:
+    for cause, groups in mismatches(picture):
+        if same_way(groups):
+            yield from report(picture, cause, groups, RULE, "ranks call different collectives")
+
+
+def report(picture: Picture, cause: Cause, groups: dict[str, list[InCollective]], rule: Rule[Picture], what: str) -> Iterator[Finding]:
+    """The finding for either rule: each operation with its ranks, the odd ones first."""
+    members = [one for ones in groups.values() for one in ones]
+    moved = [picture.still_evidence(one.member.pid, one.member.pid) for one in members]
+    if any(m is None for m in moved):
+        return
+    links: list[Link] = [
+        (picture.stack_evidence(one.member.pid, one.member.pid, one.known.frame, f"{_rank(picture, one.member)} stands in {one.op}"),)
+        for one in members
+    ]
+    links += [(m,) for m in moved if m is not None]
+    sides = ", ".join(f"{_ranks(picture, [o.member for o in ones])} in {op}" for op, ones in groups.items())
+    yield finding(
+        rule.code,
+        rule.name,
+        rule.severity,
+        title=f"{what}: {sides}",
+        links=links,
+        culprits=tuple(
+            culprit(picture, node.thread(one.member.pid, one.member.pid), frame=one.known.caller or one.known.frame) for one in members
+        ),
+        consequences=consequences(picture, cause),
+        next_steps=(
+            "compare the lines named above: all ranks of a group must issue the same collectives in the same order",
+            "look for a condition on rank, batch size or an exception that only some ranks took",
+        ),
+    )
+
+
+def _rank(picture: Picture, member: Member) -> str:
+    return label(picture, node.thread(member.pid, member.pid))
+
+
+def _ranks(picture: Picture, members: list[Member]) -> str:
+    names = [_rank(picture, m) for m in members]
+    return names[0] if len(names) == 1 else f"ranks {', '.join(n.removeprefix('rank ') for n in names)}"
+
+
+RULE = Rule(code="GPD302", name="collective-mismatch", severity="error", evaluate=evaluate, specificity=80)

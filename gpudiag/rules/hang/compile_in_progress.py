@@ -1,0 +1,81 @@
+"""GPD314: everybody waits for a compiler that is at work. Slow, not hung."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.engines.recognise import COMPILERS
+from gpudiag.model.finding import Evidence, Finding
+from gpudiag.model.process import Process
+from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.hang.standing import Terminal, consequences, culprit, label, terminals, waited_for, waiting
+from gpudiag.waits.motion import Motion
+from gpudiag.waits.picture import Picture
+
+COMPILE_FILES = (
+    "triton/compiler/compiler.py", "torch/_inductor/codecache.py", "torch/_inductor/compile_fx.py", "torch/_dynamo/convert_frame.py",
+    "torch/utils/cpp_extension.py", "torch/_inductor/async_compile.py", "tvm_ffi/cpp/build.py", "flashinfer/jit/core.py",
+    "deep_gemm/jit", "cutlass/base_dsl/compiler.py",
+)  # fmt: skip
+"""Files whose presence on a stack means that a kernel or a graph is being compiled (torch 2.14, triton 3.7, flashinfer 0.6)."""
+
+
+def evaluate(picture: Picture) -> Iterator[Finding]:
+    for end in terminals(picture):
+        if end.motion not in (Motion.SPINNING, Motion.MOVING) or not _compiles(picture, end):
+            continue
+        ticks = _cpu_s(picture, end.process)
+        evidence = Evidence(
+            source="cpu-time",
+            claim=f"pid {end.pid} ({_tool(end.process)}) used {ticks:.1f} s of processor time in {picture.observation.span_s:.1f} s",
+            excerpt=end.process.title[:120],
+            at=picture.at,
+        )
+        owner = _owner(picture, end)
+        yield finding(
+            RULE.code,
+            RULE.name,
+            RULE.severity,
+            title=f"{owner} compiles ({_tool(end.process)} is at work); {waiting(picture, end.cause)}: slow, not hung",
+            links=((evidence,), waited_for(picture, end.cause)),
+            culprits=(culprit(picture, end.node),),
+            consequences=consequences(picture, end.cause),
+            next_steps=(
+                "wait; attach again in a minute: the compiler's processor time must have grown",
+                "keep the compile cache between starts so that the next one is fast (TRITON_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR, TORCH_EXTENSIONS_DIR)",
+            ),
+        )
+
+
+def _compiles(picture: Picture, end: Terminal) -> bool:
+    names = {end.process.name, _tool(end.process)}
+    if names & COMPILERS or (end.member is not None and end.member.role == "compiler"):
+        return True
+    stack = picture.stack(end.pid, end.tid)
+    return stack is not None and any(part in f.file for f in stack.frames for part in COMPILE_FILES)
+
+
+def _tool(process: Process) -> str:
+    return process.title.split(" ")[0].rsplit("/", 1)[-1] or process.name
+
+
+def _owner(picture: Picture, end: Terminal) -> str:
+    """The rank for which the compiler works: the nearest ancestor that is one."""
+    current: Process | None = end.process
+    seen: set[int] = set()
+    while current is not None and current.pid not in seen:
+        seen.add(current.pid)
+        member = picture.server.member(current.pid)
+        if member is not None and member.ranked:
+            return label(picture, f"pid:{current.pid}")
+        current = picture.index.by_pid.get(current.ppid)
+    return label(picture, end.node)
+
+
+def _cpu_s(picture: Picture, process: Process) -> float:
+    first = picture.observation.first.process(process.pid)
+    hz = picture.observation.last.host.clock_ticks
+    return (process.cpu_ticks - first.cpu_ticks) / hz if first is not None and hz > 0 else 0.0
+
+
+RULE = Rule(code="GPD314", name="compile-in-progress", severity="info", evaluate=evaluate, specificity=90)

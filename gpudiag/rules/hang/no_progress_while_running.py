@@ -1,0 +1,61 @@
+"""GPD321: every rank runs and no request gets an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.model.finding import Evidence, Finding
+from gpudiag.model.reading import Ok
+from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.hang.standing import culprit, label
+from gpudiag.waits.motion import Motion
+from gpudiag.waits.picture import Picture
+
+MIN_AGE_S = 30.0
+"""A request may take this long to its first byte on a healthy server (long prompt, cold caches)."""
+MIN_LOOKS = 3
+MIN_SPAN_S = 5.0
+
+
+def evaluate(picture: Picture) -> Iterator[Finding]:
+    demand = picture.demand
+    observation = picture.observation
+    old = demand.why == "client" and demand.age_s is not None and demand.age_s >= MIN_AGE_S
+    if not old or len(observation.snapshots) < MIN_LOOKS or observation.span_s < MIN_SPAN_S or _sent(picture) != 0:
+        return
+    ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
+    active = [m for m in ranks if picture.motion(m.pid, m.pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING)]
+    if not ranks or len(active) < len(ranks) or picture.causes:
+        return
+    moves = Evidence(
+        source="long-look",
+        claim=f"all {len(ranks)} ranks ran in {len(observation.snapshots)} looks over {observation.span_s:.1f} s, and not a byte went to a client",
+        at=picture.at,
+    )
+    guess = Evidence(source="absence", claim="whether steps are retried or merely long is not visible from here", at=picture.at)
+    yield finding(
+        RULE.code,
+        RULE.name,
+        RULE.severity,
+        title=f"all ranks run, and no request has been answered for {demand.age_s:.0f} s",
+        links=(demand.evidence, (moves,), (guess,)),
+        culprits=tuple(culprit(picture, f"pid:{m.pid}") for m in ranks),
+        next_steps=(
+            "look at the token counters twice: `curl -s .../metrics | grep generation_tokens_total`; if they stand still, it is a livelock",
+            f"see where {label(picture, f'pid:{ranks[0].pid}')} spends its time: `py-spy record --nonblocking -d 10 -p {ranks[0].pid} -o profile.svg`",
+        ),
+    )
+
+
+def _sent(picture: Picture) -> int | None:
+    """Bytes that the frontends sent to clients between the looks; None if unknown."""
+    first, last = picture.observation.first.sockets, picture.observation.last.sockets
+    if not isinstance(first, Ok) or not isinstance(last, Ok):
+        return None
+    fronts = set(picture.demand.frontends)
+    owned = {inode for inode, who in picture.index.holders.items() if any(p in fronts for p, _ in who)}
+    then = {s.inode: s.bytes_sent or 0 for s in first.value if s.inode in owned}
+    return sum((s.bytes_sent or 0) - then.get(s.inode, 0) for s in last.value if s.inode in owned and s.family == "tcp")
+
+
+RULE = Rule(code="GPD321", name="no-progress-while-running", severity="warning", evaluate=evaluate, specificity=20)

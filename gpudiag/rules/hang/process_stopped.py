@@ -1,0 +1,58 @@
+"""GPD305: a process of the server is stopped (SIGSTOP, terminal, debugger)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.model import node
+from gpudiag.model.finding import Evidence, Finding
+from gpudiag.model.process import STOPPED, Process
+from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.hang.standing import consequences, culprit, label, waiting
+from gpudiag.waits.picture import Picture
+
+_BYSTANDERS = frozenset({"tracker", "helper", "compiler", "starting"})
+
+
+def evaluate(picture: Picture) -> Iterator[Finding]:
+    causes = {n: c for c in picture.causes for n in c.nodes}
+    for process in picture.observation.last.processes:
+        member = picture.server.member(process.pid)
+        target = node.process(process.pid)
+        cause = causes.get(target)
+        if process.state not in STOPPED or not _all_along(picture, process):
+            continue
+        if cause is None and (member is None or member.role in _BYSTANDERS):
+            continue
+        traced = process.state == "t" or process.tracer_pid > 0
+        how = f"held by the debugger pid {process.tracer_pid}" if traced else "stopped by a signal (state T)"
+        state = Evidence(
+            source="process-state",
+            claim=f"pid {process.pid} is {how} in every look",
+            excerpt=f"State: {process.state}, TracerPid: {process.tracer_pid}",
+            at=picture.at,
+        )
+        waiters = f"; {waiting(picture, cause)}" if cause is not None else ""
+        yield finding(
+            RULE.code,
+            RULE.name,
+            RULE.severity,
+            title=f"{label(picture, target)} is stopped{waiters}",
+            links=((state,),),
+            culprits=(culprit(picture, target),),
+            consequences=consequences(picture, cause) if cause is not None else (),
+            next_steps=(
+                f"detach the debugger: pid {process.tracer_pid}"
+                if traced
+                else f"let it run again: `kill -CONT {process.pid}` (after finding out who stopped it: a debugger, a job shell, a freezer)",
+            ),
+        )
+
+
+def _all_along(picture: Picture, process: Process) -> bool:
+    """A profiler stops a process for milliseconds; only a stop that every look saw counts."""
+    looks = [s.process(process.pid) for s in picture.observation.snapshots]
+    return all(p is not None and p.state in STOPPED for p in looks)
+
+
+RULE = Rule(code="GPD305", name="process-stopped", severity="error", evaluate=evaluate, specificity=85)

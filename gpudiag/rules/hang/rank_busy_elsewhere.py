@@ -1,0 +1,46 @@
+"""GPD316: a rank computes on the processor at one place while the others wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.model import node
+from gpudiag.model.finding import Finding
+from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.confidence import Link
+from gpudiag.rules.hang.compile_in_progress import COMPILE_FILES
+from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, terminals, waited_for, waiting
+from gpudiag.waits.motion import Motion
+from gpudiag.waits.picture import Picture
+
+
+def evaluate(picture: Picture) -> Iterator[Finding]:
+    for end in terminals(picture):
+        known = picture.known(end.pid, end.tid)
+        if end.motion not in (Motion.SPINNING, Motion.MOVING) or (known is not None and known.kind is not None):
+            continue
+        stack = picture.stack(end.pid, end.tid)
+        if stack is None or any(part in f.file for f in stack.frames for part in COMPILE_FILES):
+            continue
+        frozen = [w for w in end.cause.waiters if (pid := node.pid_of(w)) and picture.motion(pid, node.tid_of(w) or pid) is Motion.FROZEN]
+        if not frozen:
+            continue
+        waits = still(picture, node.pid_of(frozen[0]) or 0, node.tid_of(frozen[0]) or 0)
+        links: list[Link] = [waited_for(picture, end.cause), standing(picture, end.pid, end.tid)]
+        links += [waits] if waits is not None else []
+        yield finding(
+            RULE.code,
+            RULE.name,
+            RULE.severity,
+            title=f"{label(picture, end.node)} computes on the processor; {waiting(picture, end.cause)}",
+            links=links,
+            culprits=(culprit(picture, end.node),),
+            consequences=consequences(picture, end.cause),
+            next_steps=(
+                f"see whether it moves: `gpudiag attach {picture.server.root_pid} --once --confirm`; the line must change, or it loops there",
+                f"profile it: `py-spy record --nonblocking -d 10 -p {end.pid} -o profile.svg`",
+            ),
+        )
+
+
+RULE = Rule(code="GPD316", name="rank-busy-elsewhere", severity="warning", evaluate=evaluate, specificity=50)

@@ -1,0 +1,54 @@
+"""GPD301: ranks wait for one that stays away, and nothing else explains why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.model.finding import Finding
+from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.confidence import Link
+from gpudiag.rules.hang.standing import consequences, culprit, frame_of, label, stacks_readable, standing, still, terminals, waited_for
+from gpudiag.waits.motion import Motion
+from gpudiag.waits.picture import Picture
+
+_EXPLAINED = frozenset({"event", "ipc", "store", "p2p", "collective"})
+
+
+def evaluate(picture: Picture) -> Iterator[Finding]:
+    for end in terminals(picture):
+        ranks = picture.waiting_ranks(end.cause)
+        moved = still(picture, end.pid, end.tid)
+        if end.member is None or not end.member.ranked or not ranks or moved is None:
+            continue
+        # Without its stack a sleeping rank may wait for anything: then there is nothing to be said about it.
+        if end.motion not in (Motion.FROZEN, Motion.POLLING) or not stacks_readable(end.process) or _waits_somehow(picture, end.pid, end.tid):
+            continue
+        frame = frame_of(picture, end.node)
+        where = f" in {frame.function}" if frame else ""
+        links: list[Link] = [waited_for(picture, end.cause), standing(picture, end.pid, end.tid), moved]
+        count = f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''} wait{'s' if len(ranks) == 1 else ''}"
+        yield finding(
+            RULE.code,
+            RULE.name,
+            RULE.severity,
+            title=f"{label(picture, end.node)} stays away{where}; {count} for it",
+            links=links,
+            culprits=(culprit(picture, end.node),),
+            consequences=consequences(picture, end.cause),
+            next_steps=(
+                f"look at the line where {label(picture, end.node)} stands: it must come to the collective that the others wait in",
+                f"a firmer verdict takes five seconds: `gpudiag attach {picture.server.root_pid} --once --confirm`",
+            ),
+        )
+
+
+def _waits_somehow(picture: Picture, pid: int, tid: int) -> bool:
+    """Whether the rank stands in a wait whose other side is unknown: then 'it stays away' would be a guess."""
+    known = picture.known(pid, tid)
+    if known is not None and (known.kind in _EXPLAINED or known.need == "work"):
+        return True
+    call = picture.index.syscall(pid, tid)
+    return call is not None and call.name in ("futex", "read", "recvfrom", "recvmsg", "poll", "epoll_wait", "wait4", "waitid", "flock")
+
+
+RULE = Rule(code="GPD301", name="rank-missing-at-collective", severity="error", evaluate=evaluate, specificity=0)

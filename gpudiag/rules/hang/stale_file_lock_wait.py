@@ -1,0 +1,50 @@
+"""GPD307: a process waits for a lock file, or a file lock, that nobody holds any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.model import node
+from gpudiag.model.finding import Finding
+from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.confidence import Link
+from gpudiag.rules.hang.standing import consequences, culprit, label, waiting
+from gpudiag.waits.picture import Picture
+
+
+def evaluate(picture: Picture) -> Iterator[Finding]:
+    for cause in picture.causes:
+        path = node.path_of(cause.nodes[0])
+        into = [e for e in picture.edges_to(cause.nodes[0]) if e.wait.kind == "file-lock"]
+        if path is None or not into:
+            continue
+        files = {f.path: f for f in picture.observation.last.files}
+        fact = files.get(path)
+        if fact is not None and not fact.exists:
+            continue
+        evidence = into[0].wait.evidence
+        links: list[Link] = [[e for e in evidence if e.source in ("python-stack", "file-locks")] or evidence]
+        nobody = [e for e in evidence if e.source in ("open-files", "absence")]
+        links += [[e for e in evidence if e.source == "file-system"], nobody] if fact is not None else [nobody or evidence]
+        waiters = [e.waiter for e in into]
+        first = label(picture, waiters[0])
+        more = f" and {len(waiters) - 1} more" if len(waiters) > 1 else ""
+        verb = "waits" if len(waiters) == 1 else "wait"
+        others = f"; {waiting(picture, cause)}" if picture.waiting_ranks(cause) else ""
+        yield finding(
+            RULE.code,
+            RULE.name,
+            RULE.severity,
+            title=f"{first}{more} {verb} for a lock file that no process has open{others}",
+            links=[link for link in links if link],
+            culprits=tuple(culprit(picture, w, path=path) for w in waiters),
+            subjects=(cause.nodes[0], *waiters),
+            consequences=consequences(picture, cause),
+            next_steps=(
+                f"make sure that no build is running on any host that shares this path, then `rm {path}`",
+                "the waiting process goes on by itself once the file is gone; no restart is needed",
+            ),
+        )
+
+
+RULE = Rule(code="GPD307", name="stale-file-lock-wait", severity="error", evaluate=evaluate, specificity=80)

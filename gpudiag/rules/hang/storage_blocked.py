@@ -1,0 +1,66 @@
+"""GPD313: a thread is in uninterruptible sleep: a disk, a network file system or a frozen one does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.model import node
+from gpudiag.model.finding import Evidence, Finding
+from gpudiag.model.process import Process
+from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.confidence import Link
+from gpudiag.rules.hang.standing import consequences, culprit, label, standing, waiting
+from gpudiag.waits.picture import Picture
+
+_OWN_CHILD = ("wait_for_vfork_done", "kernel_clone", "do_fork")
+"""A parent between vfork and exec sleeps in D too, and waits for its child, not for storage."""
+
+
+def evaluate(picture: Picture) -> Iterator[Finding]:
+    causes = {n: c for c in picture.causes for n in c.nodes}
+    for member, process in picture.members():
+        target = node.thread(process.pid, process.pid)
+        cause = causes.get(target)
+        if not (member.ranked or cause is not None) or not _blocked(picture, process):
+            continue
+        wchan = process.main_thread.wchan if process.main_thread else None
+        looks = len(picture.observation.snapshots)
+        span = picture.observation.span_s
+        state = Evidence(
+            source="process-state",
+            claim=f"the main thread of pid {process.pid} is in uninterruptible sleep (D) in {looks} looks over {span:.1f} s",
+            excerpt=f"wchan {wchan or 'not shown'}",
+            at=picture.at,
+        )
+        moved = picture.still_evidence(process.pid, process.pid)
+        links: list[Link] = [(state,)]
+        links += [(moved,)] if moved is not None else []
+        waiters = f"; {waiting(picture, cause)}" if cause is not None else ""
+        yield finding(
+            RULE.code,
+            RULE.name,
+            RULE.severity,
+            title=f"{label(picture, target)} is blocked in the kernel on storage{waiters}",
+            links=links,
+            culprits=(culprit(picture, target),),
+            consequences=consequences(picture, cause) if cause is not None else (),
+            notes=standing(picture, process.pid, process.pid),
+            next_steps=(
+                f"see what it waits for: `sudo cat /proc/{process.pid}/stack` and `dmesg -T | tail -50`",
+                "check the file system under the file it reads: `df -h`, `mount | grep -E 'nfs|fuse|lustre'`, the storage server",
+            ),
+        )
+
+
+def _blocked(picture: Picture, process: Process) -> bool:
+    if not picture.observation.has_change:
+        return False
+    for snapshot in picture.observation.snapshots:
+        then = snapshot.process(process.pid)
+        main = then.main_thread if then else None
+        if main is None or main.state != "D" or (main.wchan or "").startswith(_OWN_CHILD):
+            return False
+    return True
+
+
+RULE = Rule(code="GPD313", name="storage-blocked", severity="error", evaluate=evaluate, specificity=84)

@@ -1,0 +1,83 @@
+"""GPD306: threads or processes wait for each other in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpudiag.model import node
+from gpudiag.model.finding import Finding
+from gpudiag.model.node import Node
+from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.confidence import Link
+from gpudiag.rules.hang.standing import consequences, culprit, label, waiting
+from gpudiag.waits.context import Edge
+from gpudiag.waits.motion import Motion
+from gpudiag.waits.picture import Picture
+
+
+def evaluate(picture: Picture) -> Iterator[Finding]:
+    for cause in picture.causes:
+        if not cause.cyclic:
+            continue
+        inside = [e for n in cause.nodes for e in picture.edges_from(n) if e.holder in cause.nodes]
+        if all(e.wait.kind == "collective" for e in inside) or _all_read(picture, cause.nodes, inside):
+            continue
+        if not all(_held(picture, n) for n in cause.nodes):
+            continue
+        chain = _order(cause.nodes, inside)
+        links: list[Link] = [e.wait.evidence for e in inside]
+        if not all(e.wait.kind == "lock" for e in inside):
+            # Owners of locks are a proof at one instant; messages may have been on their way between two reads.
+            moved = [picture.still_evidence(node.pid_of(n) or 0, node.tid_of(n) or 0) for n in cause.nodes]
+            if any(m is None for m in moved):
+                continue
+            links += [(m,) for m in moved if m is not None]
+        others = f"; {waiting(picture, cause)}" if picture.waiting_ranks(cause) else ""
+        yield finding(
+            RULE.code,
+            RULE.name,
+            RULE.severity,
+            title=f"{_names(picture, chain)} wait for each other{others}",
+            links=links,
+            culprits=tuple(culprit(picture, n) for n in chain),
+            consequences=consequences(picture, cause),
+            next_steps=(
+                "this is a deadlock: it cannot end by itself; restart the server",
+                "report the lines above with both stacks to whoever owns the code: two paths take the same locks in opposite order",
+            ),
+        )
+
+
+def _held(picture: Picture, target: Node) -> bool:
+    pid, tid = node.pid_of(target), node.tid_of(target)
+    return pid is not None and tid is not None and picture.motion(pid, tid) in (Motion.FROZEN, Motion.UNKNOWN, Motion.POLLING)
+
+
+def _all_read(picture: Picture, nodes: Sequence[Node], inside: Sequence[Edge]) -> bool:
+    """Two processes that each listen to the other: a message was lost (328), unless both are ranks of one group."""
+    if not all(e.mode == "read" and e.wait.kind in ("ipc", "socket") for e in inside):
+        return False
+    members = [picture.member_of(n) for n in nodes]
+    return not all(m is not None and m.ranked for m in members)
+
+
+def _order(nodes: Sequence[Node], inside: Sequence[Edge]) -> list[Node]:
+    """The nodes in the order in which they wait, starting at a main thread if there is one."""
+    following = {e.waiter: e.holder for e in inside}
+    start = next((n for n in nodes if node.tid_of(n) == node.pid_of(n)), nodes[0])
+    chain = [start]
+    while (nxt := following.get(chain[-1])) is not None and nxt not in chain:
+        chain.append(nxt)
+    return chain + [n for n in nodes if n not in chain]
+
+
+def _names(picture: Picture, chain: Sequence[Node]) -> str:
+    pids = {node.pid_of(n) for n in chain}
+    if len(chain) == 1:
+        return f"{label(picture, chain[0])}: thread {node.tid_of(chain[0])} waits for a lock that it holds itself; its threads"
+    if len(pids) == 1:
+        return f"{label(picture, chain[0])}: threads {' and '.join(str(node.tid_of(n)) for n in chain)}"
+    return " and ".join(label(picture, n) for n in chain)
+
+
+RULE = Rule(code="GPD306", name="wait-cycle", severity="error", evaluate=evaluate, specificity=75)

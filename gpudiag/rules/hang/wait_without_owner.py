@@ -1,0 +1,76 @@
+"""GPD322: a thread waits for an event, a future or a lock that no thread is going to set or release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.model import node
+from gpudiag.model.finding import Evidence, Finding
+from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.confidence import Link
+from gpudiag.rules.hang.standing import consequences, culprit, label, stacks_readable, standing, still, terminals, waiting
+from gpudiag.waits.motion import Motion
+from gpudiag.waits.picture import Picture
+
+
+def evaluate(picture: Picture) -> Iterator[Finding]:
+    yield from _events(picture)
+    yield from _locks(picture)
+
+
+def _events(picture: Picture) -> Iterator[Finding]:
+    for end in terminals(picture):
+        known = picture.known(end.pid, end.tid)
+        moved = still(picture, end.pid, end.tid)
+        if known is None or known.kind != "event" or known.need == "work" or moved is None or end.motion is not Motion.FROZEN:
+            continue
+        active = [
+            t for t in end.process.threads if t.tid != end.tid and picture.motion(end.pid, t.tid) in (Motion.MOVING, Motion.SPINNING)
+        ]
+        if active or not stacks_readable(end.process):
+            continue
+        nobody = Evidence(
+            source="absence",
+            claim=f"none of the {len(end.process.threads) - 1} other threads of pid {end.pid} does anything that could end this wait",
+            at=picture.at,
+        )
+        links: list[Link] = [standing(picture, end.pid, end.tid), moved, (nobody,)]
+        yield finding(
+            RULE.code,
+            RULE.name,
+            RULE.severity,
+            title=f"{label(picture, end.node)} waits in {known.frame.function} for something nobody will do; {waiting(picture, end.cause)}",
+            links=links,
+            culprits=(culprit(picture, end.node),),
+            consequences=consequences(picture, end.cause),
+            next_steps=(
+                "look at the line above: who should set it, and which exception or early return kept it from doing so",
+                "search the log for an exception in a thread or callback of this process before the hang",
+            ),
+        )
+
+
+def _locks(picture: Picture) -> Iterator[Finding]:
+    for cause in picture.causes:
+        target = cause.nodes[0]
+        if not target.startswith("lock:"):
+            continue
+        edge = picture.edges_to(target)[0]
+        pid, tid = node.pid_of(edge.waiter) or 0, node.tid_of(edge.waiter) or 0
+        moved = still(picture, pid, tid)
+        if moved is None:
+            continue
+        yield finding(
+            RULE.code,
+            RULE.name,
+            RULE.severity,
+            title=f"{label(picture, edge.waiter)} waits for a lock that no thread seems to hold; {waiting(picture, cause)}",
+            links=(edge.wait.evidence[:1], edge.wait.evidence[1:], moved),
+            culprits=(culprit(picture, edge.waiter),),
+            subjects=(edge.waiter, target),
+            consequences=consequences(picture, cause),
+            next_steps=("look for an acquire() without release() on some path: an exception, an early return, a thread that ended",),
+        )
+
+
+RULE = Rule(code="GPD322", name="wait-without-owner", severity="error", evaluate=evaluate, specificity=58)
