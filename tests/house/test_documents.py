@@ -1,0 +1,57 @@
+"""The documents name commands, options, targets and exit codes that exist."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+
+from gpudiag.cli.group import gpudiag
+from gpudiag.errors import ExitCode
+from tests.support.checkout import ROOT
+
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+COMMAND_LINE = re.compile(r"(?:^ {4}|`|bin/)gpudiag ([a-z][a-z-]*)((?: [^ `\n]+)*)", re.MULTILINE)
+"""gpudiag with its arguments, in a block of code or between backquotes; two spaces end them."""
+
+
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def command(name: str) -> click.Command:
+    found = gpudiag.get_command(click.Context(gpudiag), name)
+    assert found is not None, f"there is no command {name}"
+    return found
+
+
+def options_of(name: str) -> set[str]:
+    return {option for parameter in command(name).params for option in parameter.opts}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_and_their_options_exist(document: str) -> None:
+    lines = COMMAND_LINE.findall(text_of(document))
+    assert lines or document != "README.md"
+    for name, arguments in lines:
+        assert set(re.findall(r"(?<!\S)--[a-z][a-z-]*", arguments)) <= options_of(name) | {"--help"}
+
+
+def test_the_table_of_options_is_that_of_attach() -> None:
+    table = text_of("README.md").partition("| option of `attach`")[2].partition("\n\n")[0]
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", table))
+    assert named
+    assert named <= options_of("attach")
+
+
+def test_the_exit_codes_are_all_there() -> None:
+    rows = re.findall(r"^\| (\d+) \| ", text_of("README.md"), re.MULTILINE)
+    assert sorted(map(int, rows)) == sorted(ExitCode)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_make_targets_exist(document: str) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:^ {4}|`)make ([a-z]+)", text_of(document), re.MULTILINE))
+    assert {name for name in named if not re.search(rf"^{name}:", makefile, re.MULTILINE)} == set()
