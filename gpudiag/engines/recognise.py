@@ -26,7 +26,7 @@ _INTERPRETERS = ("python", "uv", "pt_main")
 def recognise(snapshot: Snapshot) -> tuple[Server, ...]:
     """Every server whose processes are in the snapshot, by root pid. Light snapshots (command lines only) are enough."""
     by_pid = {p.pid: p for p in snapshot.processes}
-    known = {p.pid: r for p in snapshot.processes if (r := _recognise(p)) is not None}
+    known = _without_heirs({p.pid: r for p in snapshot.processes if (r := _recognise(p)) is not None}, by_pid)
     groups: dict[int, list[int]] = defaultdict(list)
     for pid in known:
         groups[_root(pid, by_pid, known)].append(pid)
@@ -57,6 +57,15 @@ def _recognise(process: Process) -> Recognised | None:
         if found is not None:
             return found
     return None
+
+
+def _without_heirs(known: Mapping[int, Recognised], by_pid: Mapping[int, Process]) -> dict[int, Recognised]:
+    """Leave out processes that are a rank only by an inherited environment: compile workers and tools below a rank."""
+    return {
+        pid: r
+        for pid, r in known.items()
+        if r.engine != "torch" or r.rank == Rank() or (parent := known.get(by_pid[pid].ppid)) is None or parent.rank == Rank()
+    }
 
 
 def _root(pid: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised]) -> int:

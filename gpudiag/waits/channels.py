@@ -46,7 +46,7 @@ def event_edges(context: Context, so_far: list[Edge]) -> Iterator[Edge]:
         for thread in process.threads:
             me = node.thread(process.pid, thread.tid)
             known = context.known(process.pid, thread.tid)
-            if known is None or known.kind != "event" or known.need == "work" or me in waiters:
+            if thread.tid != process.pid or known is None or known.kind != "event" or known.need == "work" or me in waiters:
                 continue
             if not context.held_still(process.pid, thread.tid):
                 continue

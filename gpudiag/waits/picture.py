@@ -38,7 +38,9 @@ class Picture(Context):
 
     @property
     def waits(self) -> tuple[Wait, ...]:
-        return tuple(e.wait for e in self.edges)
+        """What a report shows: waits of main threads, and of whatever stands between them and a cause."""
+        shown = {n for cause in self.causes for n in (*cause.nodes, *cause.waiters)}
+        return tuple(e.wait for e in self.edges if node.pid_of(e.waiter) == node.tid_of(e.waiter) or e.waiter in shown)
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:

@@ -57,10 +57,15 @@ def _both_listen(picture: Picture) -> Iterator[Finding]:
             RULE.severity,
             title=f"{names} each wait for a message from the other; {waiting(picture, cause)}",
             links=[*(e.wait.evidence for e in inside), *(m for m in moved if m is not None)],
-            culprits=tuple(culprit(picture, n) for n in sorted(cause.nodes, key=lambda n: bool((m := picture.member_of(n)) and m.ranked))),
+            culprits=tuple(culprit(picture, n) for n in sorted(cause.nodes, key=lambda n: _ranked(picture, n))),
             consequences=consequences(picture, cause),
             next_steps=_STEPS,
         )
+
+
+def _ranked(picture: Picture, target: str) -> bool:
+    member = picture.member_of(target)
+    return member is not None and member.ranked
 
 
 _STEPS = (

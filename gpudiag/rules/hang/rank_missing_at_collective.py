@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudiag.model.finding import Finding
+from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.rules.hang.standing import consequences, culprit, frame_of, label, stacks_readable, standing, still, terminals, waited_for
+from gpudiag.rules.hang.standing import Terminal, consequences, culprit, frame_of, label, standing, still, terminals, waited_for
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
@@ -20,8 +21,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         moved = still(picture, end.pid, end.tid)
         if end.member is None or not end.member.ranked or not ranks or moved is None:
             continue
-        # Without its stack a sleeping rank may wait for anything: then there is nothing to be said about it.
-        if end.motion not in (Motion.FROZEN, Motion.POLLING) or not stacks_readable(end.process) or _waits_somehow(picture, end.pid, end.tid):
+        if end.motion not in (Motion.FROZEN, Motion.POLLING) or not _fully_read(end) or _waits_somehow(picture, end.pid, end.tid):
             continue
         frame = frame_of(picture, end.node)
         where = f" in {frame.function}" if frame else ""
@@ -40,6 +40,12 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
                 f"a firmer verdict takes five seconds: `gpudiag attach {picture.server.root_pid} --once --confirm`",
             ),
         )
+
+
+def _fully_read(end: Terminal) -> bool:
+    """Without its stack, its locks and the files it polls a sleeping rank may wait for anything."""
+    process = end.process
+    return all(isinstance(r, Ok) for r in (process.stacks, process.lock_uses, process.file_polls, process.syscalls))
 
 
 def _waits_somehow(picture: Picture, pid: int, tid: int) -> bool:
