@@ -28,3 +28,5 @@ class Socket(Struct, frozen=True, kw_only=True):
     last_sent_ms: int | None = None
     bytes_received: int | None = None
     bytes_sent: int | None = None
+    pending_connections: int | None = None
+    """For a listening socket: connections that nobody has accepted yet."""

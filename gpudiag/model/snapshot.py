@@ -32,6 +32,14 @@ class Host(Struct, frozen=True, kw_only=True):
     """docker, kubernetes, podman ... when the observer runs inside one."""
 
 
+class Gap(Struct, frozen=True, kw_only=True):
+    """Something that a source which did answer could not say, why, and what to type so that it can."""
+
+    source: str
+    reason: str
+    help: str
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """Everything that was read in one look.
 
@@ -48,6 +56,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     sockets: Ok[tuple[Socket, ...]] | Unavailable | Failed = NOT_ASKED
     file_locks: Ok[tuple[FileLock, ...]] | Unavailable | Failed = NOT_ASKED
     files: tuple[FileFact, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     took_s: float = 0.0
     stopped_s: float = 0.0
     """Time for which a thread of the target was held stopped by this look."""

@@ -1,0 +1,86 @@
+"""Looks at servers: every source once, in the order in which they disturb each other least."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from gpudiag.collect import procfs
+from gpudiag.collect.deadline import Guard
+from gpudiag.collect.guard_protocol import StateReply, StateRequest
+from gpudiag.collect.host import own_host
+from gpudiag.collect.one_look import OneLook
+from gpudiag.collect.options import LookOptions
+from gpudiag.collect.process_reader import read_light
+from gpudiag.collect.states import with_state
+from gpudiag.model.process import GONE, Process
+from gpudiag.model.snapshot import Observation, Snapshot
+
+__all__ = ["LookOptions", "look", "observe", "scan"]
+
+_SCAN_DEADLINE_S = 1.0
+_CONFIRM_AFTER_S = 5.0
+_KTHREADD = 2
+
+
+def scan() -> Snapshot:
+    """Every visible process but kernel threads, in little detail (no threads, no stacks): to find servers in."""
+    at, monotonic_s = time.time(), time.monotonic()
+    with Guard(_SCAN_DEADLINE_S) as guard:
+        processes = [p for pid in procfs.pids() if (p := read_light(pid)) is not None and not _of_kernel(p)]
+        alive = [p for p in processes if p.state not in GONE]
+        replies = guard.ask([StateRequest(pid=p.pid, want=("cmdline",)) for p in alive], StateReply)
+        named = {p.pid: with_state(p, reply) for p, reply in zip(alive, replies, strict=True)}
+    return Snapshot(
+        host=own_host(),
+        at=at,
+        monotonic_s=monotonic_s,
+        processes=tuple(named.get(p.pid, p) for p in processes),
+        took_s=time.monotonic() - monotonic_s,
+    )
+
+
+def look(roots: Sequence[int], options: LookOptions | None = None) -> Snapshot:
+    """One look at the trees below `roots`, which are in full detail; those at their other ends have few fields.
+
+    A root that does not exist is no error: the snapshot then lacks it.
+    """
+    options = options or LookOptions()
+    with Guard(options.deadline_s) as guard:
+        return OneLook(roots, options, guard).take()
+
+
+def observe(
+    roots: Sequence[int],
+    options: LookOptions | None = None,
+    *,
+    samples: int = 2,
+    interval_s: float = 1.0,
+    confirm: bool = False,
+) -> Observation:
+    """`samples` looks that start `interval_s` apart, and with `confirm` one more at least 5 s after the first.
+
+    Only the last look reads locals and what follows from them (lock uses, polled files). Raises ValueError for less
+    than one sample.
+    """
+    if samples < 1:
+        raise ValueError("an observation needs at least one look")
+    options = options or LookOptions()
+    starts = [interval_s * n for n in range(samples)]
+    if confirm:
+        starts.append(max(starts[-1] + interval_s, _CONFIRM_AFTER_S))
+    snapshots: list[Snapshot] = []
+    with Guard(options.deadline_s) as guard:
+        began = time.monotonic()
+        for number, start in enumerate(starts):
+            time.sleep(max(0.0, began + start - time.monotonic()))
+            last = number == len(starts) - 1
+            chosen = options if last else msgspec.structs.replace(options, locals=False)
+            snapshots.append(OneLook(roots, chosen, guard).take())
+    return Observation(snapshots=tuple(snapshots))
+
+
+def _of_kernel(process: Process) -> bool:
+    return _KTHREADD in (process.pid, process.ppid) and process.ns_pids in ((process.pid,), ())

@@ -1,0 +1,207 @@
+"""One look: /proc states first, then sockets and locks, stacks, and memory last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from msgspec.structs import replace
+
+from gpudiag.collect import family, procfs
+from gpudiag.collect.deadline import Guard
+from gpudiag.collect.file_locks import read_file_locks, with_paths
+from gpudiag.collect.guard_protocol import (
+    FilesReply,
+    FilesRequest,
+    MemoryReply,
+    MemoryRequest,
+    PathsReply,
+    PathsRequest,
+    StateReply,
+    StateRequest,
+)
+from gpudiag.collect.host import own_host
+from gpudiag.collect.network import Network, read_network
+from gpudiag.collect.options import LookOptions
+from gpudiag.collect.process_reader import WITHHELD, read_full, read_light
+from gpudiag.collect.pyspy import dump_stacks
+from gpudiag.collect.states import has_python, state_request, with_state, withheld_state, zombie
+from gpudiag.model.file import FileFact, FileLock
+from gpudiag.model.process import GONE, Process
+from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable, value_or
+from gpudiag.model.snapshot import Gap, Snapshot
+
+
+class OneLook:
+    """Collects one Snapshot. `processes` fills up from pass to pass."""
+
+    def __init__(self, roots: Sequence[int], options: LookOptions, guard: Guard) -> None:
+        self._roots = tuple(roots)
+        self._options = options
+        self._guard = guard
+        self._full: dict[int, Process] = {}
+        self._light: dict[int, Process] = {}
+        self._gaps: list[Gap] = []
+        self._stopped_s = 0.0
+
+    def take(self) -> Snapshot:
+        at, monotonic_s = time.time(), time.monotonic()
+        self._read_states()
+        network = self._read_network()
+        locks = self._read_locks()
+        self._read_other_ends(network, locks)
+        self._read_stacks()
+        self._read_memory()
+        files = self._read_files()
+        self._distrust_restarted()
+        return Snapshot(
+            host=own_host(),
+            at=at,
+            monotonic_s=monotonic_s,
+            processes=tuple(self._full.values()) + tuple(self._light.values()),
+            roots=self._roots,
+            sockets=network.sockets,
+            file_locks=locks,
+            files=files,
+            gaps=tuple(self._gaps),
+            took_s=time.monotonic() - monotonic_s,
+            stopped_s=self._stopped_s,
+        )
+
+    @property
+    def _alive(self) -> list[Process]:
+        return [p for p in self._full.values() if p.state not in GONE]
+
+    def _read_states(self) -> None:
+        withhold = self._options.withhold
+        for pid in family.descendants(self._roots):
+            process = read_full(pid, withhold)
+            if process is not None:
+                self._full[pid] = zombie(process) if process.state in GONE else process
+        alive = self._alive
+        replies = self._guard.ask([state_request(p, withhold) for p in alive], StateReply)
+        for process, reply in zip(alive, replies, strict=True):
+            self._full[process.pid] = withheld_state(with_state(process, reply), withhold)
+
+    def _read_network(self) -> Network:
+        if "sockets" in self._options.withhold:
+            return Network(WITHHELD, (), frozenset())
+        network = read_network(self._alive, self._guard)
+        self._gaps.extend(network.gaps)
+        return network
+
+    def _read_locks(self) -> Ok[tuple[FileLock, ...]] | Unavailable | Failed:
+        if "locks" in self._options.withhold:
+            return WITHHELD
+        locks = read_file_locks()
+        if not isinstance(locks, Ok):
+            return locks
+        return replace(locks, value=with_paths(locks.value, self._full.values()))
+
+    def _read_other_ends(self, network: Network, locks: Ok[tuple[FileLock, ...]] | Unavailable | Failed) -> None:
+        known = self._full.keys()
+        inodes = family.shared_inodes(self._full.values(), network.peer_inodes)
+        ends = {end.pid: end.fds for end in family.other_ends(inodes, known)} if inodes else {}
+        named = family.lock_holders(locks.value, known) if isinstance(locks, Ok) else frozenset()
+        tracers = {p.tracer_pid for p in self._full.values() if p.tracer_pid and p.tracer_pid not in known}
+        at = time.time()
+        for pid in sorted(ends.keys() | named | tracers):
+            process = read_light(pid)
+            if process is not None:
+                self._light[pid] = replace(process, fds=Ok(value=ends[pid], at=at)) if pid in ends else process
+        asked = [p for p in self._light.values() if p.state not in GONE]
+        replies = self._guard.ask([StateRequest(pid=p.pid, want=("cmdline",)) for p in asked], StateReply)
+        for process, reply in zip(asked, replies, strict=True):
+            self._light[process.pid] = with_state(process, reply)
+
+    def _read_stacks(self) -> None:
+        mode, withhold = self._options.stacks, self._options.withhold
+        if mode == "none" or "stacks" in withhold:
+            reason = WITHHELD if "stacks" in withhold else NOT_ASKED
+            self._full.update({p.pid: replace(p, stacks=reason) for p in self._alive})
+            return
+        targets = [p for p in self._alive if has_python(p)]
+        for process in self._alive:
+            if not has_python(process):
+                nothing = Unavailable(reason=f"process {process.pid} runs no Python", help="")
+                self._full[process.pid] = replace(process, stacks=nothing, lock_uses=nothing, file_polls=nothing)
+        dumps = dump_stacks(
+            [p.pid for p in targets],
+            mode=mode,
+            with_locals=self._options.locals,
+            deadline_s=self._options.deadline_s,
+            existing=self._existing,
+        )
+        self._stopped_s += dumps.stopped_s
+        for pid, stacks in dumps.stacks.items():
+            self._full[pid] = replace(self._full[pid], stacks=stacks)
+
+    def _existing(self, pid: int, paths: AbstractSet[str]) -> AbstractSet[str]:
+        (reply,) = self._guard.ask([PathsRequest(pid=pid, paths=frozenset(paths))], PathsReply)
+        return frozenset() if isinstance(reply, Failed) else reply.existing
+
+    def _read_memory(self) -> None:
+        if "memory" in self._options.withhold:
+            self._full.update(
+                {
+                    p.pid: replace(p, futexes=WITHHELD, polls=WITHHELD, lock_uses=WITHHELD, file_polls=WITHHELD)
+                    for p in self._alive
+                }
+            )
+            return
+        alive = self._alive
+        replies = self._guard.ask([self._memory_request(p) for p in alive], MemoryReply)
+        for process, reply in zip(alive, replies, strict=True):
+            self._full[process.pid] = _with_memory(process, reply)
+
+    def _memory_request(self, process: Process) -> MemoryRequest:
+        wanted = self._options.locals and isinstance(process.stacks, Ok) and process.python_version is not None
+        return MemoryRequest(
+            pid=process.pid,
+            syscalls=value_or(process.syscalls, {}),
+            tids=frozenset(t.tid for t in process.threads),
+            watches={fd.fd: fd.watches for fd in value_or(process.fds, ()) if fd.watches},
+            python_version=process.python_version,
+            stacks=process.stacks.value if wanted and isinstance(process.stacks, Ok) else None,
+        )
+
+    def _read_files(self) -> tuple[FileFact, ...]:
+        requests = [
+            FilesRequest(pid=p.pid, paths=tuple({poll.path for poll in p.file_polls.value}))
+            for p in self._alive
+            if isinstance(p.file_polls, Ok) and p.file_polls.value
+        ]
+        facts: dict[tuple[str, str | None, int | None], FileFact] = {}
+        for reply in self._guard.ask(requests, FilesReply):
+            for fact in reply.files if isinstance(reply, FilesReply) else ():
+                facts.setdefault((fact.path, fact.device, fact.inode), fact)
+        return tuple(facts.values())
+
+    def _distrust_restarted(self) -> None:
+        """A pid that now belongs to another process: what was read through the pid may be of either."""
+        for process in self._alive:
+            try:
+                same = procfs.read_stat(process.pid).start_ticks == process.start_ticks
+            except OSError:
+                continue
+            if not same:
+                reason = f"pid {process.pid} was reused by a new process during the look"
+                restarted = Unavailable(reason=reason, help="gpudiag attach")
+                self._full[process.pid] = replace(
+                    process, stacks=restarted, futexes=restarted, polls=restarted, lock_uses=restarted, file_polls=restarted
+                )
+
+
+def _with_memory(process: Process, reply: MemoryReply | Failed) -> Process:
+    if isinstance(reply, Failed):
+        return replace(process, futexes=reply, polls=reply, lock_uses=reply, file_polls=reply)
+    unseen = None if isinstance(process.syscalls, Ok) else process.syscalls
+    stackless = None if isinstance(process.stacks, Ok) else process.stacks
+    return replace(
+        process,
+        futexes=unseen or reply.futexes,
+        polls=unseen or reply.polls,
+        lock_uses=stackless or reply.lock_uses,
+        file_polls=stackless or reply.file_polls,
+    )

@@ -1,0 +1,84 @@
+"""What the guarded child read of /proc, put into a Process."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpudiag.collect.guard_protocol import StateReply, StateRequest, Want
+from gpudiag.collect.process_reader import WITHHELD, Source, exited
+from gpudiag.model.process import GONE, Process
+from gpudiag.model.reading import Failed, Ok
+
+_ALWAYS: tuple[Want, ...] = ("cmdline", "exe", "maps")
+_OPTIONAL: tuple[Want, ...] = ("environ", "io", "syscalls")
+
+
+def state_request(process: Process, withhold: frozenset[Source]) -> StateRequest:
+    """Everything about a process that is read in full, but for what is withheld."""
+    asked = tuple(want for want in _OPTIONAL if want not in withhold)
+    return StateRequest(pid=process.pid, want=(*_ALWAYS, *asked), tids=tuple(t.tid for t in process.threads))
+
+
+def with_state(process: Process, reply: StateReply | Failed) -> Process:
+    """A Process with the parts of the reply that were asked for."""
+    if isinstance(reply, Failed):
+        return msgspec.structs.replace(
+            process,
+            cmdline=reply,
+            exe=reply,
+            environ=reply,
+            io=reply,
+            shared_memory=reply,
+            libraries=reply,
+            syscalls=reply,
+        )
+    return msgspec.structs.replace(
+        process,
+        cmdline=reply.cmdline,
+        exe=reply.exe,
+        environ=reply.environ,
+        io=reply.io,
+        shared_memory=reply.shared_memory,
+        libraries=reply.libraries,
+        python_version=reply.python_version,
+        syscalls=reply.syscalls,
+    )
+
+
+def withheld_state(process: Process, withhold: frozenset[Source]) -> Process:
+    """The same with the sources that were left out on purpose marked so."""
+    return msgspec.structs.replace(
+        process,
+        environ=WITHHELD if "environ" in withhold else process.environ,
+        io=WITHHELD if "io" in withhold else process.io,
+        syscalls=WITHHELD if "syscalls" in withhold else process.syscalls,
+    )
+
+
+def zombie(process: Process) -> Process:
+    """A process that has exited: nothing of it can be read any more."""
+    gone = exited(process.pid)
+    return msgspec.structs.replace(
+        process,
+        cmdline=gone,
+        exe=gone,
+        environ=gone,
+        io=gone,
+        fds=gone,
+        shared_memory=gone,
+        libraries=gone,
+        syscalls=gone,
+        futexes=gone,
+        stacks=gone,
+        lock_uses=gone,
+        file_polls=gone,
+    )
+
+
+def has_python(process: Process) -> bool:
+    """Whether py-spy has something to read there; True where the memory map could not be read, so that py-spy says why."""
+    if process.state in GONE:
+        return False
+    if not isinstance(process.libraries, Ok) or process.python_version is not None:
+        return True
+    return isinstance(process.exe, Ok) and "python" in process.exe.value.rpartition("/")[2]

@@ -1,0 +1,63 @@
+"""The threads of a process: state, CPU time, and the kernel function each one sleeps in."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from gpudiag.collect import procfs
+from gpudiag.model.process import TaskState, Thread
+
+_RUNNING: frozenset[TaskState] = frozenset({"R"})
+_MOST_THREADS = 20000
+
+
+class Threads(NamedTuple):
+    """All tasks of a process, and whether the kernel says where they sleep."""
+
+    threads: tuple[Thread, ...]
+    wchans_readable: bool
+    """False if the kernel hides where sleeping threads sleep (no ptrace-read rights, or built without it)."""
+
+
+def read_threads(pid: int) -> Threads:
+    """Every task of `pid`; a thread that ends meanwhile is left out. Raises OSError if the process is gone."""
+    threads = [thread for tid in tids(pid) if (thread := _read_thread(pid, tid)) is not None]
+    asleep = [t for t in threads if t.state not in _RUNNING]
+    return Threads(tuple(threads), not asleep or any(t.wchan for t in asleep))
+
+
+def tids(pid: int) -> list[int]:
+    """Ids of the tasks of `pid`, ascending. Raises OSError if the process is gone."""
+    return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))[:_MOST_THREADS]
+
+
+def _read_thread(pid: int, tid: int) -> Thread | None:
+    base = f"/proc/{pid}/task/{tid}/"
+    try:
+        stat = procfs.parse_stat(procfs.read_once(base + "stat", procfs.STAT_LIMIT))
+        return Thread(
+            tid=tid,
+            name=stat.name,
+            state=stat.state,
+            cpu_ticks=stat.cpu_ticks,
+            run_ns=_run_ns(base),
+            wchan=_wchan(base),
+        )
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _wchan(base: str) -> str | None:
+    try:
+        raw = procfs.read_once(base + "wchan", 128)
+    except PermissionError:
+        return None
+    return None if raw in (b"", b"0") else procfs.text(raw)
+
+
+def _run_ns(base: str) -> int | None:
+    try:
+        return int(procfs.read_once(base + "schedstat", 128).split()[0])
+    except (FileNotFoundError, IndexError):
+        return None
