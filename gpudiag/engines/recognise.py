@@ -116,6 +116,9 @@ def _server(root: int, by_pid: Mapping[int, Process], known: Mapping[int, Recogn
     pids |= {p for p in known if p != root and _root(p, by_pid, known) == root}
     engines = [known[p].engine for p in pids if p in known]
     engine: Engine = next((e for e in engines if e not in ("torch", "unknown")), engines[0] if engines else "unknown")
+    if engine != "torch":
+        # RANK in an environment is inherited by every helper of a rank; where titles name the ranks, only titles count.
+        known = {p: r for p, r in known.items() if r.engine != "torch" or r.rank == Rank()}
     members = tuple(sorted((_member(by_pid[p], known.get(p), root) for p in pids), key=lambda m: m.pid))
     spec = next((s for s in SPECS if s.name == engine), torch.TITLED)
     stated = (spec.sizes(by_pid[root]), *(torch.sizes(by_pid[p]) for p in sorted(pids)))

@@ -63,10 +63,16 @@ class Picture(Context):
         if self.demand.state == "pending" and self.demand.frontends:
             share = max(self.demand.requests, 1) / len(self.demand.frontends)
             for pid in self.demand.frontends:
-                process = self.index.by_pid.get(pid)
-                for thread in process.threads if process else ():
-                    weights[node.thread(pid, thread.tid)] = share
+                weights[node.thread(pid, pid)] = share
+            # Which thread serves a request is not visible; one that waits for another member of the server does.
+            for edge in self.edges:
+                if node.pid_of(edge.waiter) in self.demand.frontends and self._serves(edge):
+                    weights[edge.waiter] = share
         return weights
+
+    def _serves(self, edge: Edge) -> bool:
+        member = self.member_of(edge.holder)
+        return member is not None and member.pid != node.pid_of(edge.waiter)
 
     def edges_to(self, target: Node) -> tuple[Edge, ...]:
         return tuple(e for e in self.edges if e.holder == target)

@@ -111,15 +111,18 @@ def _pipe(context: Context, pid: int, fd: FileDescriptor, mode: Mode) -> Iterato
 
 
 def _answerers(context: Context, pid: int, far: set[int], near: set[int]) -> list[int]:
+    """Who may be meant to use the far end of a pipe.
+
+    A process that has both ends, or a pool worker where the waiter itself has both, got its copy by inheritance (fork,
+    multiprocessing.Queue): it is left out as long as that leaves somebody, and also where it leaves nobody.
+    """
     others = sorted(p for p in far if p != pid)
+    if pid in far:
+        others = [p for p in others if _role(context, p) not in BYSTANDERS]
     if len(others) > 1:
-        one_ended = [p for p in others if p not in near]
-        others = one_ended or others
-    elif others and others[0] in near and pid in far:
-        # Both hold both ends, as after fork or with a multiprocessing.Queue: the other one may be the writer or a bystander.
-        return others if _role(context, others[0]) not in BYSTANDERS else []
+        others = [p for p in others if p not in near] or others
     if len(others) > 1:
-        ranked = [p for p in others if (m := context.server.member(p)) is not None and m.ranked]
+        ranked = [p for p in others if _ranked(context, p)]
         others = ranked if len(ranked) == 1 else others
     return others
 

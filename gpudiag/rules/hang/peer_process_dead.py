@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpudiag.model import node
@@ -12,6 +13,7 @@ from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import consequences, culprit, label, standing, waiting
 from gpudiag.waits.context import Edge
+from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
 
@@ -46,29 +48,45 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
 
 
 def _links(picture: Picture, path: str, edge: Edge) -> list[Link] | None:
-    """Nobody else has the far end: proven. Others have it but cannot be the peer, and a process died: by elimination."""
+    """Nobody at all has the far end: proven. Only copies of it are left, and a process is missing: by elimination."""
     waiter = node.pid_of(edge.waiter)
     inode = int(path.partition("[")[2].rstrip("]") or 0)
     held = picture.index.holders.get(inode, ())
     far = {p for p, f in held if (f.writable if edge.mode == "read" else f.readable)}
-    others = far - {waiter} if waiter is not None else far
-    if not others:
+    if not far:
         return [edge.wait.evidence] if _all_readable(picture) else None
-    dead = [p for p in picture.observation.last.processes if p.state in GONE and (p.ppid == waiter or p.ppid == picture.server.root_pid)]
-    if not dead or any(picture.motion(p, p).value in ("moving", "spinning") for p in others):
+    gone = _missing(picture, waiter or 0)
+    if gone is None or any(picture.motion(p, t.tid) in (Motion.MOVING, Motion.SPINNING) for p in far for t in picture.index.by_pid[p].threads):
         return None
-    died = Evidence(
-        source="process-state",
-        claim=f"pid {dead[0].pid} ({dead[0].name}), a child of pid {dead[0].ppid}, is dead",
-        excerpt=f"state {dead[0].state}",
-        at=picture.at,
-    )
     eliminated = Evidence(
         source="elimination",
-        claim=f"whoever else has the far end open ({', '.join(f'pid {p}' for p in sorted(others))}) has both ends and does not move: an inherited copy",
+        claim=f"the far end is open only in {', '.join(f'pid {p}' for p in sorted(far))}: inherited copies in processes that do not move",
         at=picture.at,
     )
-    return [edge.wait.evidence, (died,), (eliminated,)]
+    return [edge.wait.evidence, (gone,), (eliminated,)]
+
+
+def _missing(picture: Picture, waiter: int) -> Evidence | None:
+    """A process that should be at the other end: a dead child of the waiter, or one that every other rank still has."""
+    for process in picture.observation.last.processes:
+        if process.state in GONE and process.ppid in (waiter, picture.server.root_pid) and process.pid not in {g.pid for g in picture.lost}:
+            claim = f"pid {process.pid} ({process.name}), a child of pid {process.ppid}, is dead"
+            return Evidence(source="process-state", claim=claim, excerpt=f"state {process.state}", at=picture.at)
+    ranks = [m.pid for m in picture.server.ranks if picture.index.alive(m.pid)]
+    if waiter not in ranks or len(ranks) < 2:  # noqa: PLR2004
+        return None
+    others = [_children(picture, p) for p in ranks if p != waiter]
+    absent = sorted(set.intersection(*others) - _children(picture, waiter))
+    if not absent:
+        return None
+    claim = f"every other rank has a child {absent[0]}; pid {waiter} has none"
+    return Evidence(source="elimination", claim=claim, at=picture.at)
+
+
+def _children(picture: Picture, pid: int) -> set[str]:
+    """The kinds of living children of a process, by title without numbers and paths."""
+    words = (c.title.split(" ")[0].rsplit("/", 1)[-1] for c in picture.index.children.get(pid, ()) if c.state not in GONE)
+    return {re.sub(r"\d+", "N", w) for w in words if not w.startswith("python")}
 
 
 def _all_readable(picture: Picture) -> bool:
