@@ -54,13 +54,13 @@ METHOD_FUNCTION: Final = 16
 
 FUNCTION_GLOBALS: Final = 16
 FUNCTION_BUILTINS: Final = 24
-FUNCTION_QUALNAME: Final = 40
 FUNCTION_CODE: Final = 48
 FUNCTION_CLOSURE: Final = 72
 FUNCTION_READ: Final = 80
 
 CODE_LOCALS_PLUS_NAMES: Final = 96
 CODE_FILENAME: Final = 112
+CODE_QUALNAME: Final = 128
 
 MEMBER_DEFINITION: Final = 40
 """PyMemberDescrObject.d_member, a pointer to a PyMemberDef {name, int type, offset, int flags, doc}."""

@@ -48,11 +48,16 @@ def _none_if_implausible(
         except _ImplausibleError:
             return None
         except OSError as error:
-            if error.errno in _NOT_MAPPED:
+            if not_mapped(error):
                 return None
             raise
 
     return guarded
+
+
+def not_mapped(error: OSError) -> bool:
+    """Whether a read failed because the address is nonsense, and not because the target or the memory file is gone."""
+    return error.errno in _NOT_MAPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,10 @@ class PyType:
 
 @dataclass(frozen=True, slots=True)
 class PyFunction:
-    """A Python function: addresses of its globals and builtins dicts, and its closure by variable name."""
+    """A Python function: addresses of its globals and builtins dicts, and the cells of its closure by variable name.
+
+    `qualname` and `file` are those of its code, which `functools.wraps` does not change.
+    """
 
     globals: int
     builtins: int
@@ -102,8 +110,6 @@ class PyObjects:
         kind = self._type_of(address)
         if kind.flags & at.FLAG_TYPE:
             return self._class_attribute(self._type(address), name)
-        if self._name_of(kind) == "module":
-            return self._dict_value(self._memory.pointer(address + at.MODULE_DICT), name)
         found = self._in_mro(kind, name)
         if found is not None:
             descriptor = self._type_of(found)
@@ -117,9 +123,10 @@ class PyObjects:
         return self._plain(found)
 
     @_none_if_implausible
-    def class_value(self, address: int, name: str) -> int | None:
-        """The raw entry `name` of the dicts along the MRO of the object's type: a function, a property, a constant."""
-        return self._in_mro(self._type_of(address), name)
+    def class_entries(self, address: int, name: str) -> tuple[int, ...] | None:
+        """The raw entries `name` of the dicts along the MRO of the object's type: functions, properties, constants."""
+        dicts = (self._type_dict(self._type(base)) for base in self._type_of(address).mro)
+        return tuple(entries[name] for entries in dicts if name in entries)
 
     @_none_if_implausible
     def class_values(self, address: int) -> tuple[int, ...] | None:
@@ -186,7 +193,7 @@ class PyObjects:
     @_none_if_implausible
     def module_dict(self, address: int) -> int | None:
         """The dict of a module object."""
-        if self._name_of(self._type_of(address)) != "module":
+        if not any(self._name_of(self._type(base)) == "module" for base in self._type_of(address).mro):
             return None
         return self._memory.pointer(address + at.MODULE_DICT)
 
@@ -204,7 +211,7 @@ class PyObjects:
         return PyFunction(
             globals=_word(data, at.FUNCTION_GLOBALS),
             builtins=_word(data, at.FUNCTION_BUILTINS),
-            qualname=self._text(_word(data, at.FUNCTION_QUALNAME), MAX_TEXT),
+            qualname=self._text(self._memory.pointer(code + at.CODE_QUALNAME), MAX_TEXT),
             file=self._text(self._memory.pointer(code + at.CODE_FILENAME), MAX_TEXT),
             closure=self._closure(code, _word(data, at.FUNCTION_CLOSURE)),
         )

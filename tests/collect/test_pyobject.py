@@ -95,7 +95,7 @@ def test_globals_are_found_through_the_table_of_modules(target: Target, objects:
 def every_answer(objects: PyObjects, address: int) -> list[object]:
     return [
         objects.attribute(address, "lock"),
-        objects.class_value(address, "lock"),
+        objects.class_entries(address, "lock"),
         objects.class_values(address),
         objects.type_name(address),
         objects.type_names(address),

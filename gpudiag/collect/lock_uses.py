@@ -1,0 +1,213 @@
+"""Which Python lock each blocked thread waits for and which locks the frames of each thread hold, by address.
+
+Source code says which expression is a lock, the target's memory which object that is, so the same line on two instances
+is two locks. A thread counts as blocked only if the kernel shows it asleep on the very word of the lock (where that can
+be read), and a lock counts as held only if it is taken and, where it records its owner, owned by that thread. What
+cannot be resolved is left out: absence means unknown.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gpudiag.collect import procfs
+from gpudiag.collect.expressions import Expressions, Place
+from gpudiag.collect.memory import TargetMemory
+from gpudiag.collect.pylock import PyLock, lock_behind
+from gpudiag.collect.pyobject import PyObjects
+from gpudiag.collect.python_target import supported_layout
+from gpudiag.collect.source import SourceFiles, Unreadable
+from gpudiag.collect.syntax_locks import Acquire, acquire_at, acquired_before, enclosing_withs
+from gpudiag.model.stack import Frame, LockUse, PyStack
+
+_STANDARD_LIBRARY: Final = re.compile(r"/lib/python3\.\d+/(?!(?:site|dist)-packages/)")
+_HOLDERS: Final = re.compile(
+    r"/lib/python3\.\d+/(?:(?:queue|subprocess|tempfile|functools|socketserver|_pydecimal)\.py"
+    r"|(?:logging|multiprocessing|concurrent/futures|importlib)/\w+\.py)$"
+)
+"""Standard library files whose functions hold a lock while they call something that can block."""
+
+_NO_LOCK: Final = frozenset({"Thread.join", "Thread._wait_for_tstate_lock", "Thread._stop", "_shutdown"})
+"""Functions of threading.py that wait for the end of a thread, up to CPython 3.12 on a lock that stands for it."""
+
+_FUTEX: Final = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
+
+
+def lock_uses(pid: int, python_version: str | None, stacks: tuple[PyStack, ...], memory: TargetMemory) -> tuple[LockUse, ...]:
+    """The locks that threads are blocked on (`held=False`) and those that their frames hold (`held=True`).
+
+    `kind` is what the program uses: 'condition' for the lock of a threading.Condition. Waiting for a notification, an
+    Event, a Queue item or the end of a thread is no lock wait and gives nothing; a thread in Condition.wait() does not
+    hold the condition's lock. A use of a threading.Semaphore has the address of the Semaphore.
+
+    Raises UnsupportedPythonError for a version whose objects gpudiag cannot read, OSError if the target is gone.
+    """
+    look = _Look(pid, stacks, memory, PyObjects(memory, supported_layout(python_version)))
+    return tuple(use for stack in stacks for use in look.uses(stack))
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocked:
+    """Where a thread is blocked: the frame, the acquisition in its source, and the lock."""
+
+    place: Place
+    acquire: Acquire
+    lock: PyLock
+
+
+class _Look:
+    def __init__(self, pid: int, stacks: tuple[PyStack, ...], memory: TargetMemory, objects: PyObjects) -> None:
+        self._pid = pid
+        self._memory = memory
+        self._objects = objects
+        self._expressions = Expressions(objects, stacks)
+        self._sources = SourceFiles(pid)
+
+    def uses(self, stack: PyStack) -> Iterator[LockUse]:
+        """The uses of one thread, innermost frame first."""
+        blocked = self._blocked(stack)
+        if blocked is not None:
+            yield _use(blocked.place, blocked.acquire.lock, blocked.lock, held=False)
+        given_back = self._given_back(stack)
+        for index in range(len(stack.frames)):
+            seen: set[int] = set(given_back)
+            for place, expression in self._held(stack, index, blocked):
+                lock = self._lock(expression, place)
+                if lock is None or lock.address in seen or not _may_hold(lock, stack):
+                    continue
+                seen.add(lock.address)
+                yield _use(place, expression, lock, held=True)
+
+    def _held(self, stack: PyStack, index: int, blocked: _Blocked | None) -> Iterator[tuple[Place, ast.expr]]:
+        frame = stack.frames[index]
+        if _STANDARD_LIBRARY.search(frame.file) and not _HOLDERS.search(frame.file):
+            return
+        place = self._place(stack, index)
+        if place is None:
+            return
+        node = place.function.node
+        entered = blocked.acquire.entered if blocked is not None and blocked.place.index == index else ()
+        for expression in (*enclosing_withs(node, frame.line), *acquired_before(node, frame.line), *entered):
+            yield place, expression
+
+    def _blocked(self, stack: PyStack) -> _Blocked | None:
+        if not stack.frames:
+            return None
+        asleep_on = self._asleep_on(stack.tid)
+        if asleep_on == 0:
+            return None
+        first = stack.frames[0]
+        if _is_threading(first):
+            if first.function in _NO_LOCK:
+                return None
+            semaphore = self._semaphore(stack)
+            if semaphore is not None:
+                return semaphore
+        found = self._acquired(stack, 0, asleep_on)
+        return self._lifted(stack, found, asleep_on) if found else None
+
+    def _acquired(self, stack: PyStack, index: int, asleep_on: int | None) -> _Blocked | None:
+        """The acquisition that a frame is in: the one whose word the thread sleeps on, else the first lock that is taken."""
+        place = self._place(stack, index)
+        if place is None:
+            return None
+        candidates = [
+            _Blocked(place, acquire, lock)
+            for acquire in acquire_at(place.function.node, place.frame.line)
+            if not _is_notification(place.frame, acquire) and (lock := self._lock(acquire.lock, place)) is not None
+        ]
+        if asleep_on is not None:
+            return next((c for c in candidates if c.lock.word == asleep_on), None)
+        waiting = [c for c in candidates if c.lock.locked is not False and c.lock.owner_ident != stack.ident]
+        # Of several taken locks in one line nobody can tell which are this thread's own.
+        return waiting[0] if len(waiting) == 1 else None
+
+    def _lifted(self, stack: PyStack, found: _Blocked, asleep_on: int | None) -> _Blocked:
+        """The same acquisition in the caller, if the frame only passes it on (Condition.__enter__, Handler.acquire)."""
+        index = found.place.index
+        if not _STANDARD_LIBRARY.search(found.place.frame.file) or index + 1 >= len(stack.frames):
+            return found
+        outer = self._acquired(stack, index + 1, asleep_on)
+        if outer is None or outer.lock.address != found.lock.address:
+            return found
+        return self._lifted(stack, outer, asleep_on)
+
+    def _semaphore(self, stack: PyStack) -> _Blocked | None:
+        """A thread in Semaphore.acquire() that waits to be let in: a lock wait with a condition inside."""
+        if len(stack.frames) < 3 or stack.frames[0].function != "Condition.wait" or not _is_threading(stack.frames[1]):
+            return None
+        if stack.frames[1].function != "Semaphore.acquire":
+            return None
+        address = stack.frames[1].locals.get("self")
+        place = self._place(stack, 2)
+        if address is None or place is None:
+            return None
+        for acquire in acquire_at(place.function.node, place.frame.line):
+            lock = self._lock(acquire.lock, place)
+            if lock is not None and lock.address == address:
+                return _Blocked(place, acquire, lock)
+        return None
+
+    def _given_back(self, stack: PyStack) -> frozenset[int]:
+        """Locks of the conditions that the thread waits on: wait() releases them, however often they were acquired."""
+        waits = [
+            f.locals["self"] for f in stack.frames if _is_threading(f) and f.function == "Condition.wait" and "self" in f.locals
+        ]
+        locks = [lock_behind(self._objects, self._memory, address) for address in waits]
+        return frozenset(lock.address for lock in locks if lock)
+
+    def _place(self, stack: PyStack, index: int) -> Place | None:
+        frame = stack.frames[index]
+        block = self._sources.block(frame.file, frame.function, frame.line)
+        if isinstance(block, Unreadable) or not block.mentions("with ", "with(", "acquire", "__enter__"):
+            return None
+        function = block.function(frame.function, frame.line)
+        return None if isinstance(function, Unreadable) else Place(stack, index, function)
+
+    def _lock(self, expression: ast.expr, place: Place) -> PyLock | None:
+        address = self._expressions.address(expression, place)
+        return None if address is None else lock_behind(self._objects, self._memory, address)
+
+    def _asleep_on(self, tid: int) -> int | None:
+        """The futex word that a thread sleeps on, 0 if it does anything else, None if that cannot be read."""
+        if _FUTEX is None:
+            return None
+        try:
+            call, *arguments = procfs.read_once(f"/proc/{self._pid}/task/{tid}/syscall", 512).split()
+        except (PermissionError, FileNotFoundError, ProcessLookupError):
+            return None
+        return int(arguments[0], 16) if call == b"%d" % _FUTEX else 0
+
+
+def _is_threading(frame: Frame) -> bool:
+    return frame.file.endswith("/threading.py") and _STANDARD_LIBRARY.search(frame.file) is not None
+
+
+def _is_notification(frame: Frame, acquire: Acquire) -> bool:
+    """Condition.wait blocks on a lock made for this one wait: what it waits for is a notification."""
+    return frame.function == "Condition.wait" and isinstance(acquire.lock, ast.Name) and acquire.lock.id == "waiter"
+
+
+def _may_hold(lock: PyLock, stack: PyStack) -> bool:
+    if lock.kind == "semaphore":
+        return True
+    return lock.locked is not False and (lock.owner_ident is None or lock.owner_ident == stack.ident)
+
+
+def _use(place: Place, expression: ast.expr, lock: PyLock, *, held: bool) -> LockUse:
+    return LockUse(
+        tid=place.stack.tid,
+        frame=place.index,
+        kind=lock.kind,
+        held=held,
+        lock=lock.address,
+        expression=ast.unparse(expression),
+        word=lock.word,
+        owner_ident=lock.owner_ident,
+        locked=lock.locked,
+    )
