@@ -49,7 +49,7 @@ def look(roots: Sequence[int], options: LookOptions | None = None) -> Snapshot:
     """
     options = options or LookOptions()
     with Guard(options.deadline_s) as guard:
-        return OneLook(roots, options, guard).take()
+        return OneLook(roots, options, guard, None).take()
 
 
 def observe(
@@ -62,7 +62,8 @@ def observe(
 ) -> Observation:
     """`samples` looks that start `interval_s` apart, and with `confirm` one more at least 5 s after the first.
 
-    Only the last look reads locals and what follows from them (lock uses, polled files). Raises ValueError for less
+    Only the last look need have locals and what follows from them (lock uses, polled files). A process none of whose
+    Python threads has run since the look before is not dumped again: its stacks are those. Raises ValueError for less
     than one sample.
     """
     if samples < 1:
@@ -78,7 +79,7 @@ def observe(
             time.sleep(max(0.0, began + start - time.monotonic()))
             last = number == len(starts) - 1
             chosen = options if last else msgspec.structs.replace(options, locals=False)
-            snapshots.append(OneLook(roots, chosen, guard).take())
+            snapshots.append(OneLook(roots, chosen, guard, snapshots[-1] if snapshots else None).take())
     return Observation(snapshots=tuple(snapshots))
 
 

@@ -26,20 +26,23 @@ from gpudiag.collect.network import Network, read_network
 from gpudiag.collect.options import LookOptions
 from gpudiag.collect.process_reader import WITHHELD, read_full, read_light
 from gpudiag.collect.pyspy import dump_stacks
-from gpudiag.collect.states import has_python, state_request, with_state, withheld_state, zombie
+from gpudiag.collect.reuse import quiet, unmoved_stacks
+from gpudiag.collect.states import has_python, state_request, with_constants, with_state, withheld_state, zombie
 from gpudiag.model.file import FileFact, FileLock
 from gpudiag.model.process import GONE, Process
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable, value_or
 from gpudiag.model.snapshot import Gap, Snapshot
+from gpudiag.model.stack import PyStack
 
 
 class OneLook:
     """Collects one Snapshot. `processes` fills up from pass to pass."""
 
-    def __init__(self, roots: Sequence[int], options: LookOptions, guard: Guard) -> None:
+    def __init__(self, roots: Sequence[int], options: LookOptions, guard: Guard, earlier: Snapshot | None) -> None:
         self._roots = tuple(roots)
         self._options = options
         self._guard = guard
+        self._earlier = {p.pid: p for p in earlier.processes} if earlier else {}
         self._full: dict[int, Process] = {}
         self._light: dict[int, Process] = {}
         self._gaps: list[Gap] = []
@@ -80,9 +83,14 @@ class OneLook:
             if process is not None:
                 self._full[pid] = zombie(process) if process.state in GONE else process
         alive = self._alive
-        replies = self._guard.ask([state_request(p, withhold) for p in alive], StateReply)
+        replies = self._guard.ask([state_request(p, withhold, self._earlier_of(p)) for p in alive], StateReply)
         for process, reply in zip(alive, replies, strict=True):
-            self._full[process.pid] = withheld_state(with_state(process, reply), withhold)
+            state = with_constants(with_state(process, reply), self._earlier_of(process))
+            self._full[process.pid] = withheld_state(state, withhold)
+
+    def _earlier_of(self, process: Process) -> Process | None:
+        earlier = self._earlier.get(process.pid)
+        return earlier if earlier is not None and earlier.start_ticks == process.start_ticks else None
 
     def _read_network(self) -> Network:
         if "sockets" in self._options.withhold:
@@ -121,21 +129,31 @@ class OneLook:
             reason = WITHHELD if "stacks" in withhold else NOT_ASKED
             self._full.update({p.pid: replace(p, stacks=reason) for p in self._alive})
             return
-        targets = [p for p in self._alive if has_python(p)]
+        targets: list[Process] = []
         for process in self._alive:
             if not has_python(process):
                 nothing = Unavailable(reason=f"process {process.pid} runs no Python", help="")
                 self._full[process.pid] = replace(process, stacks=nothing, lock_uses=nothing, file_polls=nothing)
+            elif (unmoved := self._unmoved(process)) is not None:
+                self._full[process.pid] = replace(process, stacks=Ok(value=unmoved, at=time.time()))
+            else:
+                targets.append(process)
         dumps = dump_stacks(
             [p.pid for p in targets],
             mode=mode,
-            with_locals=self._options.locals,
+            with_locals=frozenset(p.pid for p in targets if self._options.locals or quiet(p)),
             deadline_s=self._options.deadline_s,
             existing=self._existing,
         )
         self._stopped_s += dumps.stopped_s
         for pid, stacks in dumps.stacks.items():
             self._full[pid] = replace(self._full[pid], stacks=stacks)
+
+    def _unmoved(self, process: Process) -> tuple[PyStack, ...] | None:
+        earlier = self._earlier_of(process)
+        if earlier is None or self._options.stacks != "nonblocking":
+            return None
+        return unmoved_stacks(earlier, process, need_locals=self._options.locals)
 
     def _existing(self, pid: int, paths: AbstractSet[str]) -> AbstractSet[str]:
         (reply,) = self._guard.ask([PathsRequest(pid=pid, paths=frozenset(paths))], PathsReply)

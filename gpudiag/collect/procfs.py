@@ -149,6 +149,17 @@ def read_stat(pid: int) -> Stat:
     return parse_stat(read_once(f"/proc/{pid}/stat", STAT_LIMIT))
 
 
+def run_ns(pid: int, tid: int) -> int | None:
+    """Nanoseconds that a thread has spent on a processor (schedstat), None in a kernel that does not count them.
+
+    Raises OSError if the thread is gone.
+    """
+    try:
+        return int(read_once(f"/proc/{pid}/task/{tid}/schedstat", STAT_LIMIT).split()[0])
+    except (FileNotFoundError, IndexError):
+        return None
+
+
 def read_status(pid: int) -> Status:
     return parse_status(read_once(f"/proc/{pid}/status", STATUS_LIMIT))
 

@@ -40,8 +40,15 @@ def find_py_spy() -> str | None:
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
-def dump_stacks(pids: Sequence[int], *, mode: StackMode, with_locals: bool, deadline_s: float, existing: ExistingPaths) -> Dumps:
-    """Dump every process of `pids`.
+def dump_stacks(
+    pids: Sequence[int],
+    *,
+    mode: StackMode,
+    with_locals: AbstractSet[int],
+    deadline_s: float,
+    existing: ExistingPaths,
+) -> Dumps:
+    """Dump every process of `pids`; locals are read for those in `with_locals`.
 
     'nonblocking' neither stops nor signals a target. 'pause' and 'native' stop it while py-spy reads; what that took is
     measured. `existing` tells which path-like strings exist in the root of a pid; other strings are dropped.
@@ -54,7 +61,7 @@ def dump_stacks(pids: Sequence[int], *, mode: StackMode, with_locals: bool, dead
     stopped_s = 0.0
     left = list(pids)
     for _ in range(1 + _RETRIES):
-        commands = {pid: _command(program, pid, mode, with_locals) for pid in left}
+        commands = {pid: _command(program, pid, mode, with_locals=pid in with_locals) for pid in left}
         batch = run_all(commands, deadline_s=deadline_s, stopping=mode != "nonblocking")
         stopped_s += batch.stopped_s
         for pid, run in batch.finished.items():
@@ -65,7 +72,7 @@ def dump_stacks(pids: Sequence[int], *, mode: StackMode, with_locals: bool, dead
     return Dumps(found, stopped_s)
 
 
-def _command(program: str, pid: int, mode: StackMode, with_locals: bool) -> list[str]:
+def _command(program: str, pid: int, mode: StackMode, *, with_locals: bool) -> list[str]:
     command = [program, "dump", "--json", "--full-filenames", "--pid", str(pid)]
     if with_locals:
         command.append("-lll")

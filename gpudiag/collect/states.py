@@ -11,12 +11,32 @@ from gpudiag.model.reading import Failed, Ok
 
 _ALWAYS: tuple[Want, ...] = ("cmdline", "exe", "maps")
 _OPTIONAL: tuple[Want, ...] = ("environ", "io", "syscalls")
+_CONSTANT: frozenset[Want] = frozenset({"exe", "maps", "environ"})
 
 
-def state_request(process: Process, withhold: frozenset[Source]) -> StateRequest:
-    """Everything about a process that is read in full, but for what is withheld."""
-    asked = tuple(want for want in _OPTIONAL if want not in withhold)
-    return StateRequest(pid=process.pid, want=(*_ALWAYS, *asked), tids=tuple(t.tid for t in process.threads))
+def state_request(process: Process, withhold: frozenset[Source], earlier: Process | None) -> StateRequest:
+    """Everything about a process that is read in full, but for what is withheld or an earlier look has already."""
+    wanted = (*_ALWAYS, *(want for want in _OPTIONAL if want not in withhold))
+    if earlier is not None and isinstance(earlier.libraries, Ok):
+        wanted = tuple(want for want in wanted if want not in _CONSTANT)
+    return StateRequest(pid=process.pid, want=wanted, tids=tuple(t.tid for t in process.threads))
+
+
+def with_constants(process: Process, earlier: Process | None) -> Process:
+    """What does not change in the life of a process, from an earlier look at it.
+
+    The memory map of a GPU process is long, and reading it holds a lock that the process needs.
+    """
+    if earlier is None or not isinstance(earlier.libraries, Ok):
+        return process
+    return msgspec.structs.replace(
+        process,
+        exe=earlier.exe,
+        environ=earlier.environ,
+        shared_memory=earlier.shared_memory,
+        libraries=earlier.libraries,
+        python_version=earlier.python_version,
+    )
 
 
 def with_state(process: Process, reply: StateReply | Failed) -> Process:

@@ -41,7 +41,7 @@ def _read_thread(pid: int, tid: int) -> Thread | None:
             name=stat.name,
             state=stat.state,
             cpu_ticks=stat.cpu_ticks,
-            run_ns=_run_ns(base),
+            run_ns=procfs.run_ns(pid, tid),
             wchan=_wchan(base),
         )
     except (FileNotFoundError, ProcessLookupError):
@@ -54,10 +54,3 @@ def _wchan(base: str) -> str | None:
     except PermissionError:
         return None
     return None if raw in (b"", b"0") else procfs.text(raw)
-
-
-def _run_ns(base: str) -> int | None:
-    try:
-        return int(procfs.read_once(base + "schedstat", 128).split()[0])
-    except (FileNotFoundError, IndexError):
-        return None
