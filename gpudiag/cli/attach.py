@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -17,9 +17,7 @@ from gpudiag.model.snapshot import Observation
 from gpudiag.session.redact import Redactor
 
 if TYPE_CHECKING:
-    from gpudiag.collect.look import LookOptions
-
-_CONFIRM_AFTER_S = 5
+    from gpudiag.collect.options import LookOptions
 
 
 @click.command()
@@ -28,7 +26,7 @@ _CONFIRM_AFTER_S = 5
 @click.option("--all", "every", is_flag=True, help="Every server on this host; JSON is then an array.")
 @click.option("--samples", type=click.IntRange(1, 100), default=2, show_default=True, help="Number of looks at the server.")
 @click.option("--interval", type=click.FloatRange(0.1, 60), default=1.0, show_default=True, help="Seconds between two looks.")
-@click.option("--confirm", is_flag=True, help="One more look 5 s later, for a firmer verdict.")
+@click.option("--confirm", is_flag=True, help="One more look, 5 s after the first, for a firmer verdict.")
 @click.option("--pause", is_flag=True, help="Stop each process for the moment in which its stack is read.")
 @click.option("--native", is_flag=True, help="C and C++ frames too. Stops each process like --pause, for longer.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep what was seen, for gpudiag explain.")
@@ -70,9 +68,17 @@ def attach(
 
 
 def look_options(*, pause: bool = False, native: bool = False, withhold: tuple[str, ...] = ()) -> LookOptions:
-    from gpudiag.collect.look import LookOptions
+    """What to look at, and how. Raises UsageError for a source that does not exist."""
+    from gpudiag.collect.options import LookOptions
+    from gpudiag.collect.process_reader import Source
 
-    return LookOptions(pause=pause, native=native, withhold=frozenset(withhold))
+    sources = get_args(Source)
+    if unknown := [s for s in withhold if s not in sources]:
+        raise UsageError(f"there is no source {unknown[0]}", help=f"--withhold one of: {', '.join(sources)}")
+    return LookOptions(
+        stacks="native" if native else "pause" if pause else "nonblocking",
+        withhold=frozenset(s for s in sources if s in withhold),
+    )
 
 
 def _announce(servers: tuple[Server, ...], *, pause: bool, native: bool, confirm: bool) -> None:
@@ -83,7 +89,7 @@ def _announce(servers: tuple[Server, ...], *, pause: bool, native: bool, confirm
         say(f"{flag} stops each of {processes} processes while its stack is read; the report says for how long")
     if sys.stderr.isatty():
         pids = ", ".join(str(s.root_pid) for s in servers)
-        say(f"looking at pid {pids} ({processes} processes){f', again after {_CONFIRM_AFTER_S} s' if confirm else ''} ...")
+        say(f"looking at pid {pids} ({processes} processes){', for at least 5 s' if confirm else ''} ...")
 
 
 def _record(observation: Observation, file: Path | None, redactor: Redactor, *, redact: bool) -> GpudiagError | None:

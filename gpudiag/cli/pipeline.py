@@ -13,7 +13,7 @@ from gpudiag.model.server import Server
 from gpudiag.model.snapshot import Observation, Snapshot
 
 if TYPE_CHECKING:
-    from gpudiag.collect.look import LookOptions
+    from gpudiag.collect.options import LookOptions
 
 
 def scan() -> Snapshot:
@@ -32,7 +32,7 @@ def recognise(snapshot: Snapshot) -> tuple[Server, ...]:
 def observe(
     servers: Sequence[Server], around: Snapshot, options: LookOptions, *, samples: int, interval_s: float, confirm: bool
 ) -> Observation:
-    """Look at these servers `samples` times. Raises NoTargetError or NotInspectableError if there is nothing left to look at."""
+    """Look at these servers `samples` times. What goes away meanwhile is missing from the later looks."""
     from gpudiag.collect import look
 
     roots = tuple(pid for server in servers for pid in tops(server, around))

@@ -6,9 +6,12 @@ character reaches the output as itself.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Final
 
+_PACKAGES: Final = re.compile(r"^/\S*?/(?:site-packages|dist-packages|lib/python3\.\d+(?!/(?:site|dist)-packages))/")
+_PLACE: Final = re.compile(r"\((/[^\s()]+:\d+)\)")
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that do not print, or that change how their neighbours print (direction marks, joiners)."""
 
@@ -35,6 +38,27 @@ def _escaped(character: str) -> str:
 def ascii_only(text: str) -> str:
     """The text with everything outside ASCII escaped."""
     return text.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def short_file(file: str) -> str:
+    """The file without the directory in which packages are installed: 'torch/utils/file_baton.py'."""
+    return _PACKAGES.sub("", file, count=1)
+
+
+def tidy(text: str) -> str:
+    """A sentence in which places in installed packages, '(/long/site-packages/torch/x.py:3)', are shortened."""
+    return _PLACE.sub(lambda m: f"({short_file(m[1])})", text)
+
+
+def short_path(path: str, width: int, *, ellipsis: str = "…") -> str:
+    """The last parts of a path that fit into `width` characters, at least its name."""
+    if len(path) <= width:
+        return path
+    parts = path.split("/")
+    kept = parts.pop()
+    while parts and len(ellipsis) + 2 + len(parts[-1]) + len(kept) <= width:
+        kept = f"{parts.pop()}/{kept}"
+    return middle(f"{ellipsis}/{kept}", width, ellipsis=ellipsis)
 
 
 def middle(text: str, width: int, *, ellipsis: str = "…") -> str:

@@ -1,0 +1,249 @@
+"""A report as text for a terminal: the verdict first, then who waits for whom, then the proof."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gpudiag.model.finding import Culprit, Evidence
+from gpudiag.model.report import Report, ReportedFinding, Target
+from gpudiag.render.canvas import Canvas, Segment, cells, pad
+from gpudiag.render.columns import draw_table
+from gpudiag.render.drawing import draw_forest
+from gpudiag.render.names import Names, rank_name
+from gpudiag.render.plain import short_file, short_path, tidy
+from gpudiag.render.safe import safe
+from gpudiag.render.style import BOLD, CONFIDENCES, DIM, PLAIN, SERVER_STATES, SEVERITIES, STATUSES, Look
+from gpudiag.render.table import rows
+from gpudiag.render.tree import forest, plain_node
+
+_NUMBER = re.compile(r"\d+")
+
+MIN_HOST = 6
+MAX_EVIDENCE = 12
+MAX_EXCERPT_ROWS = 6
+MAX_CULPRITS = 4
+MAX_DRAWING_ROWS = 14
+
+
+def text(report: Report, width: int = 80, color: bool = False, ascii: bool = False) -> str:  # noqa: A002  named as on the command line
+    """Draw a report. No line is longer than `width` cells but for commands with a long path, which must stay whole."""
+    report = safe(report, plain=ascii)
+    canvas = Canvas(width, color=color, plain=ascii)
+    _Text(report, canvas).draw()
+    return canvas.text()
+
+
+class _Text:
+    def __init__(self, report: Report, canvas: Canvas) -> None:
+        self.report = report
+        self.canvas = canvas
+        self.names = Names(report, ellipsis=canvas.lines.ellipsis)
+
+    def draw(self) -> None:
+        self._header()
+        self.canvas.rule()
+        self._verdict()
+        self._drawing()
+        self._table()
+        self._findings()
+        self.canvas.rule()
+        self._not_read()
+        self._cost()
+
+    def _header(self) -> None:
+        report, target = self.report, self.report.target
+        parts = [f"gpudiag {report.gpudiag}"]
+        state = SERVER_STATES["unknown"]
+        if target is not None:
+            state = SERVER_STATES[target.state]
+            parts += [" ".join(filter(None, (target.engine, target.version))), *_sizes(target), f"pid {target.root_pid}"]
+        right = f"{state.mark(plain=self.canvas.plain)} {state.word}"
+        room = self.canvas.width - cells("  ".join(parts)) - cells(right) - 4
+        if room >= MIN_HOST:
+            parts.append(self.canvas.fit(report.host, room))
+        left: list[Segment] = [(parts[0], DIM), ("  " + "  ".join(parts[1:]), PLAIN)]
+        self.canvas.ends(left, (right, state.color))
+
+    def _verdict(self) -> None:
+        verdict = self.report.verdict
+        if verdict.status == "finding" and verdict.severity is not None:
+            look = SEVERITIES[verdict.severity]
+            head: list[Segment] = [(f"{self._mark(look)} {verdict.code}  ", look.color)]
+            confidence = verdict.confidence or ""
+            right: Segment | None = (confidence, CONFIDENCES.get(confidence, BOLD))
+        else:
+            look = STATUSES[verdict.status]
+            head, right = [(f"{self._mark(look)} {look.word}  ", look.color)], None
+        self.canvas.paragraph(head, verdict.title, BOLD, right=right)
+        groups = _by_place(verdict.culprits)
+        for group in groups[:MAX_CULPRITS]:
+            self._culprits(group)
+        if len(groups) > MAX_CULPRITS:
+            self._field("", f"and {len(groups) - MAX_CULPRITS} more (--json has all)", DIM)
+        for path in dict.fromkeys(c.path for c in verdict.culprits if c.path):
+            self._field("path", self.canvas.fit(path, self._field_room()))
+        if verdict.next_step:
+            self.canvas.paragraph([("  next    ", DIM)], verdict.next_step)
+
+    def _culprits(self, group: Sequence[Culprit]) -> None:
+        """Two lines for culprits that stand at the same place: who, and where."""
+        first = group[0]
+        if first.node != f"file:{first.path}":
+            self._field("who", self.canvas.fit(self._who(group), self._field_room()))
+        if first.function or first.file:
+            function = self.canvas.fit(first.function or "", self._field_room() // 2)
+            place = f"{first.file}:{first.line}" if first.line is not None else first.file or ""
+            room = self._field_room() - cells(function) - 2
+            place = place if cells(place) <= room else short_file(place)
+            self._field("at", f"{function}  {self.canvas.fit(place, room)}".strip())
+        if first.kernel:
+            self._field("kernel", self.canvas.fit(first.kernel, self._field_room()))
+
+    def _who(self, group: Sequence[Culprit]) -> str:
+        first = group[0]
+        if len(group) > 1:
+            pids = sorted({c.pid for c in group if c.pid is not None})
+            return f"{self.names.many([plain_node(c.node) for c in group])}, pids {', '.join(map(str, pids))}"
+        name = f"rank {first.rank}" if first.rank is not None else self.names.one(plain_node(first.node))
+        parts = [name]
+        if first.pid is not None and f"pid {first.pid}" not in name:
+            parts.append(f"pid {first.pid}")
+        if first.tid is not None and "thread" not in name:
+            parts.append("main thread" if first.tid == first.pid else f"thread {first.tid}")
+        parts += [f"gpu {first.gpu}"] if first.gpu else []
+        parts += [f"on {first.host}"] if first.host else []
+        return ", ".join(parts)
+
+    def _field(self, label: str, value: str, style: str = PLAIN) -> None:
+        self.canvas.row((f"  {label:<8}", DIM), (value, style))
+
+    def _field_room(self) -> int:
+        return self.canvas.width - 10
+
+    def _mark(self, look: Look) -> str:
+        return look.mark(plain=self.canvas.plain)
+
+    def _drawing(self) -> None:
+        drawn = draw_forest(forest(self.report, self.names), self.names, self.canvas)
+        if not drawn:
+            return
+        self.canvas.rule()
+        for row in drawn[:MAX_DRAWING_ROWS]:
+            self.canvas.row(*row)
+        if len(drawn) > MAX_DRAWING_ROWS:
+            self.canvas.row((f"  {self.canvas.lines.ellipsis} and {len(drawn) - MAX_DRAWING_ROWS} more (--json has all)", DIM))
+
+    def _table(self) -> None:
+        found = rows(self.report, self.names)
+        if found:
+            self.canvas.rule()
+            draw_table(found, self.canvas)
+
+    def _findings(self) -> None:
+        code = self.report.verdict.code
+        main = [f for f in self.report.findings if f.code == code][:1]
+        for finding in main:
+            self.canvas.rule()
+            self._consequences(finding)
+            self._evidence(finding)
+            self._steps(finding)
+        for finding in self.report.findings:
+            if finding not in main:
+                self._other(finding)
+
+    def _consequences(self, finding: ReportedFinding) -> None:
+        if not finding.consequences:
+            return
+        who = self.names.many([plain_node(c.node) for c in finding.consequences])
+        only = "only waits" if len(finding.consequences) == 1 else "only wait"
+        self.canvas.paragraph([("because of it  ", DIM)], f"{who} {only}; nothing is wrong there")
+
+    def _evidence(self, finding: ReportedFinding, limit: int = MAX_EVIDENCE) -> None:
+        self.canvas.row(("evidence", DIM))
+        told = _alike(finding.evidence)
+        size = max((cells(e.source) for e, _ in told[:limit]), default=0)
+        for evidence, more in told[:limit]:
+            self.canvas.paragraph(
+                [(f"  {pad(evidence.source, size)}  ", DIM)],
+                self._claim(evidence.claim) + (f" (and {more} more like it)" if more else ""),
+            )
+            excerpt = [line for line in evidence.excerpt.split("\n") if line.strip()]
+            for line in excerpt[:MAX_EXCERPT_ROWS]:
+                head = " " * (size + 4) + self.canvas.lines.quote
+                self.canvas.row((head, DIM), (self.canvas.fit(tidy(line.rstrip()), self.canvas.width - cells(head)), DIM))
+            if len(excerpt) > MAX_EXCERPT_ROWS:
+                self.canvas.row(
+                    (" " * (size + 4) + f"{self.canvas.lines.ellipsis} {len(excerpt) - MAX_EXCERPT_ROWS} more lines", DIM)
+                )
+        if len(told) > limit:
+            self.canvas.row((f"  {self.canvas.lines.ellipsis} {len(told) - limit} more (--json has all)", DIM))
+
+    def _claim(self, claim: str) -> str:
+        """A sentence in which a long path does not tear the lines apart; the path of a culprit stands above in full."""
+        limit = self.canvas.width // 2
+        words = tidy(claim).split(" ")
+        return " ".join(w if cells(w) <= limit else short_path(w, limit, ellipsis=self.canvas.lines.ellipsis) for w in words)
+
+    def _steps(self, finding: ReportedFinding) -> None:
+        self.canvas.row(("next steps", DIM))
+        for number, step in enumerate((*finding.next_steps, f"read more: gpudiag runbook {finding.code}"), 1):
+            self.canvas.paragraph([(f"  {number}  ", DIM)], step)
+
+    def _other(self, finding: ReportedFinding) -> None:
+        self.canvas.rule()
+        look = SEVERITIES[finding.severity]
+        head: list[Segment] = [(f"{self._mark(look)} {finding.code}  ", look.color)]
+        self.canvas.paragraph(head, finding.title, right=(finding.confidence, CONFIDENCES[finding.confidence]))
+        self._evidence(finding, limit=3)
+        for step in finding.next_steps[:1]:
+            self.canvas.paragraph([("  next    ", DIM)], step)
+
+    def _not_read(self) -> None:
+        asked: dict[str, list[str]] = {}
+        for one in self.report.not_read:
+            asked.setdefault(one.help, []).append(f"{one.source}: {one.reason}" if one.help else f"{one.source} ({one.reason})")
+        for help, sources in sorted(asked.items(), key=lambda item: not item[0]):
+            if not help:
+                self.canvas.paragraph([("not read  ", DIM)], ", ".join(sources))
+                continue
+            for source in sources:
+                self.canvas.paragraph([("not read  ", DIM)], source)
+            self.canvas.paragraph([(f"          {self.canvas.lines.arrow} ", DIM)], help)
+
+    def _cost(self) -> None:
+        cost = self.report.cost
+        told = f"stopped {cost.stopped_s * 1000:.0f} ms, took {cost.wall_s:.1f} s"
+        self.canvas.ends([(told, DIM)], (self.report.generated_at, DIM))
+
+
+def _alike(proof: Sequence[Evidence]) -> list[tuple[Evidence, int]]:
+    """Evidence with the number of further pieces that say the same of other ranks or threads."""
+    groups: dict[tuple[str, str], list[Evidence]] = {}
+    for evidence in proof:
+        groups.setdefault((evidence.source, _NUMBER.sub("#", evidence.claim)), []).append(evidence)
+    return [
+        pair
+        for group in groups.values()
+        for pair in ([(e, 0) for e in group] if len(group) <= 3 else [(group[0], len(group) - 1)])
+    ]
+
+
+def _by_place(culprits: Sequence[Culprit]) -> list[list[Culprit]]:
+    """Culprits that stand at the same source line together; those without a line each alone."""
+    groups: dict[object, list[Culprit]] = {}
+    for culprit in culprits:
+        key = (culprit.function, culprit.file, culprit.line, culprit.kernel, culprit.host) if culprit.file else culprit.node
+        groups.setdefault(key, []).append(culprit)
+    return list(groups.values())
+
+
+def _sizes(target: Target) -> list[str]:
+    """'tp 8', 'pp 2': how many different coordinates of each dimension the workers have."""
+    ranks = [w.rank for w in target.workers]
+    sizes = [(name, len({c for r in ranks if (c := getattr(r, name)) is not None})) for name in ("dp", "pp", "tp", "ep")]
+    told = [f"{name} {size}" for name, size in sizes if size > 1]
+    if told:
+        return told
+    number = len({rank_name(r) for r in ranks if rank_name(r)})
+    return [f"{number} rank{'s' if number > 1 else ''}"] if number else []
