@@ -110,9 +110,7 @@ def known_wait(stack: PyStack, table: tuple[WaitFrame, ...]) -> Known | None:
             continue
         caller = stack.frames[i + 1] if i + 1 < len(stack.frames) else None
         if found is None:
-            found = Known(
-                kind=row.kind, need=row.need, op=row.op, peers=row.peers, polls=row.polls, frame=frame, caller=caller
-            )
+            found = Known(kind=row.kind, need=row.need, op=row.op, peers=row.peers, polls=row.polls, frame=frame, caller=caller)
             continue
         # An outer frame knows the purpose; the innermost one knows the mechanism. A collective stays a collective.
         kind = found.kind if found.kind in ("collective", "p2p") else (row.kind or found.kind)

@@ -100,7 +100,9 @@ def _orphan_root(pid: int, by_pid: Mapping[int, Process], known: Mapping[int, Re
     """Workers whose parent died are kept together by their session, so that one server stays one server."""
     mine = by_pid[pid]
     mates = [
-        p for p, r in known.items() if r.engine == known[pid].engine and not r.root and by_pid[p].session == mine.session and mine.session
+        p
+        for p, r in known.items()
+        if r.engine == known[pid].engine and not r.root and by_pid[p].session == mine.session and mine.session
     ]
     same_parent = [p for p in mates if by_pid[p].ppid == mine.ppid]
     return min(same_parent or [pid])

@@ -53,7 +53,7 @@ def sizes(process: Process) -> Sizes:
         world = int(env["WORLD_SIZE"])
         if env.get("LOCAL_WORLD_SIZE", "").isdigit():
             return Sizes(world=world, local=int(env["LOCAL_WORLD_SIZE"]))
-        alone = env.get("MASTER_ADDR", "") in ("127.0.0.1", "localhost", "::1")
+        alone = env.get("MASTER_ADDR", "localhost") in ("127.0.0.1", "localhost", "::1")
         return Sizes(world=world, local=world if alone else None)
     words = arguments(process)
     per_node = flag(words, "--nproc-per-node", "--nproc_per_node")

@@ -25,7 +25,9 @@ def recognise(process: Process) -> Recognised | None:
             rank = Rank(tp=0)
         return Recognised(engine="vllm", role=role, rank=rank)
     words = arguments(process)[:8]
-    if any(w in ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "vllm.entrypoints.api_server") for w in words):
+    if any(
+        w in ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "vllm.entrypoints.api_server") for w in words
+    ):
         return Recognised(engine="vllm", role="frontend", root=True)
     if any(w == "vllm" or w.endswith("/vllm") for w in words[:3]) and "serve" in words[:4]:
         return Recognised(engine="vllm", role="frontend", root=True)
@@ -48,7 +50,9 @@ _CORE: Final = "v1/engine/core.py"
 
 WAIT_FRAMES: tuple[WaitFrame, ...] = (
     WaitFrame(file=_SHM, functions=("MessageQueue.dequeue", "MessageQueue.acquire_read"), kind="ipc"),
-    WaitFrame(file=_SHM, functions=("MessageQueue.acquire_write", "MessageQueue.enqueue"), kind="ipc", need="reply", peers=("worker",)),
+    WaitFrame(
+        file=_SHM, functions=("MessageQueue.acquire_write", "MessageQueue.enqueue"), kind="ipc", need="reply", peers=("worker",)
+    ),
     WaitFrame(file=_SHM, functions=("MessageQueue.wait_until_ready",), kind="ipc", need="reply", peers=("worker",)),
     WaitFrame(file=_EXECUTOR, functions=("worker_busy_loop",), kind="ipc", need="work", peers=("engine-core",)),
     WaitFrame(file=_EXECUTOR, functions=("get_response", "_wait_for_response"), kind="ipc", need="reply", peers=("worker",)),
@@ -69,11 +73,19 @@ WAIT_FRAMES: tuple[WaitFrame, ...] = (
         for op in ("all_reduce", "all_gather", "gather", "dispatch", "combine")
     ),
     *(
-        WaitFrame(file="vllm/distributed/parallel_state.py", functions=(f"GroupCoordinator.{op}",), kind="collective", need="reply", op=op)
+        WaitFrame(
+            file="vllm/distributed/parallel_state.py",
+            functions=(f"GroupCoordinator.{op}",),
+            kind="collective",
+            need="reply",
+            op=op,
+        )
         for op in ("all_reduce", "all_gather", "reduce_scatter", "gather", "broadcast", "broadcast_tensor_dict", "barrier")
     ),
     *(
-        WaitFrame(file="vllm/distributed/parallel_state.py", functions=(f"GroupCoordinator.{op}",), kind="p2p", need="reply", op=op)
+        WaitFrame(
+            file="vllm/distributed/parallel_state.py", functions=(f"GroupCoordinator.{op}",), kind="p2p", need="reply", op=op
+        )
         for op in ("send", "recv", "send_tensor_dict", "recv_tensor_dict", "send_object", "recv_object")
     ),
 )

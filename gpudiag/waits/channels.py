@@ -21,7 +21,10 @@ def edges(context: Context) -> Iterator[Edge]:
                 continue
             need = known.need or context.need
             evidence = context.stack_evidence(
-                process.pid, thread.tid, known.frame, f"{member.role} pid {process.pid} waits for {' or '.join(known.peers) or 'a peer'}"
+                process.pid,
+                thread.tid,
+                known.frame,
+                f"{member.role} pid {process.pid} waits for {' or '.join(known.peers) or 'a peer'}",
             )
             for peer in _peers(context, member, known.peers):
                 mode: Mode = "write" if known.frame.function.endswith(("enqueue", "acquire_write")) else "read"

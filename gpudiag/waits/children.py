@@ -26,7 +26,9 @@ def edges(context: Context) -> Iterator[Edge]:
         children, how = found
         for child in children:
             claim = f"thread {thread.tid} waits for its child {child.pid} ({child.title[:60]}) to end"
-            evidence = Evidence(source="system-call" if how != "subprocess" else "python-stack", claim=claim, excerpt=how, at=context.at)
+            evidence = Evidence(
+                source="system-call" if how != "subprocess" else "python-stack", claim=claim, excerpt=how, at=context.at
+            )
             yield context.edge((process.pid, thread.tid), _child_node(child), "child", "child", evidence, need="reply")
 
 
@@ -67,4 +69,7 @@ def _translate(context: Context, process: Process, pid: int) -> int | None:
 
 
 def _in_subprocess(stack: PyStack) -> bool:
-    return any(f.file.endswith("/subprocess.py") and f.function.rsplit(".", 1)[-1] in ("wait", "_wait", "communicate", "_communicate") for f in stack.frames[:4])
+    return any(
+        f.file.endswith("/subprocess.py") and f.function.rsplit(".", 1)[-1] in ("wait", "_wait", "communicate", "_communicate")
+        for f in stack.frames[:4]
+    )

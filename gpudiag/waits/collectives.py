@@ -37,10 +37,15 @@ def edges(context: Context) -> Iterator[Edge]:
         others = [m for m in group if m.pid not in names]
         other_ops = [i for i in inside if i.member.pid != one.member.pid and i.op != one.op and _same_group(one.member, i.member)]
         for member in others:
-            yield _collective_edge(context, one, context.index.owner(member.pid), f"{_label(member)} (pid {member.pid}) is not in a collective")
+            yield _collective_edge(
+                context, one, context.index.owner(member.pid), f"{_label(member)} (pid {member.pid}) is not in a collective"
+            )
         for other in other_ops:
             yield _collective_edge(
-                context, one, context.index.owner(other.member.pid), f"{_label(other.member)} (pid {other.member.pid}) is in {other.op} instead"
+                context,
+                one,
+                context.index.owner(other.member.pid),
+                f"{_label(other.member)} (pid {other.member.pid}) is in {other.op} instead",
             )
         for gone in context.lost:
             yield _collective_edge(context, one, gone.node, f"{gone.node} is gone")
@@ -102,14 +107,20 @@ def _peer(context: Context, member: Member, known: Known) -> Member | None:
     if number is None:
         # A pipeline receives from the stage before it and sends to the one behind.
         return _stage(context, member, -1 if known.op and known.op.startswith("recv") else 1)
-    return next((m for m in context.server.ranks if number in (m.rank.global_, m.rank.tp if m.rank.global_ is None else None)), None)
+    return next(
+        (m for m in context.server.ranks if number in (m.rank.global_, m.rank.tp if m.rank.global_ is None else None)), None
+    )
 
 
 def _stage(context: Context, member: Member, step: int) -> Member | None:
     if member.rank.pp is None:
         return None
     return next(
-        (m for m in context.server.ranks if m.rank.pp == (member.rank.pp or 0) + step and (m.rank.tp, m.rank.dp) == (member.rank.tp, member.rank.dp)),
+        (
+            m
+            for m in context.server.ranks
+            if m.rank.pp == (member.rank.pp or 0) + step and (m.rank.tp, m.rank.dp) == (member.rank.tp, member.rank.dp)
+        ),
         None,
     )
 

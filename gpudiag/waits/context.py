@@ -124,7 +124,5 @@ class Context:
     def edge(
         self, waiter: tuple[int, int], holder: Node, kind: WaitKind, mode: Mode, *evidence: Evidence, need: Need | None = None
     ) -> Edge:
-        wait = Wait(
-            waiter=node.thread(*waiter), holder=holder, kind=kind, need=need or self.need, evidence=evidence
-        )
+        wait = Wait(waiter=node.thread(*waiter), holder=holder, kind=kind, need=need or self.need, evidence=evidence)
         return Edge(wait=wait, mode=mode)

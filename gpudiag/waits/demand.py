@@ -44,7 +44,11 @@ def demand(index: Index, server: Server) -> Demand:
     if not listening:
         why: Literal["start", "job"] = "start" if server.engine in ("sglang", "vllm") else "job"
         return Demand(state="pending", why=why, frontends=tuple(fronts))
-    pending = [s for s in reading.value if s.inode in owned and _unanswered(s) and _accepted(s, listening) and not _inside(s, index, server)]
+    pending = [
+        s
+        for s in reading.value
+        if s.inode in owned and _unanswered(s) and _accepted(s, listening) and not _inside(s, index, server)
+    ]
     if not pending:
         return Demand(state="none", frontends=tuple(fronts))
     ages = [s.last_received_ms / 1000 for s in pending if s.last_received_ms is not None]

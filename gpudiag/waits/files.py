@@ -32,12 +32,20 @@ def _poll(context: Context, process: Process, poll: FilePoll, fact: FileFact) ->
     stack = process.stack_of(poll.tid)
     frame = stack.frames[poll.frame].where if stack and poll.frame < len(stack.frames) else ""
     until = "is removed" if poll.until == "gone" else "appears"
-    loop = Evidence(source="python-stack", claim=f"thread {poll.tid} loops until {poll.path} {until}", excerpt=frame, at=context.at)
+    loop = Evidence(
+        source="python-stack", claim=f"thread {poll.tid} loops until {poll.path} {until}", excerpt=frame, at=context.at
+    )
     openers = tuple(p for p in fact.openers if p != process.pid)
     for pid in openers:
         claim = f"pid {pid} has {poll.path} open"
         yield context.edge(
-            waiter, context.index.owner(pid), "file-lock", "poll", loop, Evidence(source="open-files", claim=claim, at=context.at), need="reply"
+            waiter,
+            context.index.owner(pid),
+            "file-lock",
+            "poll",
+            loop,
+            Evidence(source="open-files", claim=claim, at=context.at),
+            need="reply",
         )
     if openers:
         return
@@ -52,7 +60,11 @@ def _nobody(context: Context, fact: FileFact) -> Iterator[Evidence]:
     if fact.openers_complete and fact.local:
         yield Evidence(source="open-files", claim="no process on this host has it open (all were readable)", at=context.at)
     elif not fact.local:
-        yield Evidence(source="absence", claim=f"no process on this host has it open, but {fact.fs_type} is shared with other hosts", at=context.at)
+        yield Evidence(
+            source="absence",
+            claim=f"no process on this host has it open, but {fact.fs_type} is shared with other hosts",
+            at=context.at,
+        )
     else:
         yield Evidence(source="absence", claim="no process that could be read has it open; some could not be read", at=context.at)
 
@@ -99,7 +111,9 @@ def _kernel_lock(context: Context, waiter: tuple[int, int], lock: FileLock) -> I
     keepers = [
         p.pid
         for p in context.index.snapshot.processes
-        if p.pid != waiter[0] and isinstance(p.fds, Ok) and any(f.inode == lock.inode and f.device == lock.device for f in p.fds.value)
+        if p.pid != waiter[0]
+        and isinstance(p.fds, Ok)
+        and any(f.inode == lock.inode and f.device == lock.device for f in p.fds.value)
     ]
     for pid in keepers:
         claim = f"pid {lock.pid} took the lock on {path} and is gone; pid {pid} still has the file open and so keeps it locked"
@@ -114,5 +128,10 @@ def _kernel_lock(context: Context, waiter: tuple[int, int], lock: FileLock) -> I
     if not keepers:
         claim = f"the lock on {path} is held by nobody that can be seen here"
         yield context.edge(
-            waiter, node.file(path), "file-lock", "acquire", Evidence(source="absence", claim=claim, excerpt=excerpt, at=context.at), need="reply"
+            waiter,
+            node.file(path),
+            "file-lock",
+            "acquire",
+            Evidence(source="absence", claim=claim, excerpt=excerpt, at=context.at),
+            need="reply",
         )

@@ -66,7 +66,9 @@ def components(successors: Mapping[Node, Collection[Node]]) -> list[tuple[Node, 
     return found
 
 
-def causes(edges: Iterable[tuple[Node, Node]], *, progressing: Collection[Node] = (), weights: Mapping[Node, float] | None = None) -> tuple[Cause, ...]:
+def causes(
+    edges: Iterable[tuple[Node, Node]], *, progressing: Collection[Node] = (), weights: Mapping[Node, float] | None = None
+) -> tuple[Cause, ...]:
     """Terminal components of the graph, most blamed first.
 
     `edges` are (waiter, holder) pairs. Edges out of `progressing` nodes are dropped: what progresses waits for nobody for

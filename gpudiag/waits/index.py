@@ -40,7 +40,9 @@ class Index:
 
     @cached_property
     def _tcp_by_address(self) -> dict[tuple[int | None, str, str], Socket]:
-        return {(s.net_namespace, s.local, s.remote): s for s in self.sockets.values() if s.family == "tcp" and s.state != "LISTEN"}
+        return {
+            (s.net_namespace, s.local, s.remote): s for s in self.sockets.values() if s.family == "tcp" and s.state != "LISTEN"
+        }
 
     @cached_property
     def children(self) -> dict[int, tuple[Process, ...]]:

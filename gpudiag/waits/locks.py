@@ -32,7 +32,9 @@ def _mutexes(context: Context, process: Process) -> Iterator[Edge]:
             excerpt=f"futex word {futex.word:#x} at {futex.address:#x}, owner {futex.owner_tid}",
             at=context.at,
         )
-        yield context.edge((process.pid, futex.tid), node.thread(process.pid, futex.owner_tid), "lock", "acquire", evidence, need="reply")
+        yield context.edge(
+            (process.pid, futex.tid), node.thread(process.pid, futex.owner_tid), "lock", "acquire", evidence, need="reply"
+        )
 
 
 def _python_locks(context: Context, process: Process) -> Iterator[Edge]:
@@ -61,7 +63,10 @@ def _blocked(context: Context, process: Process, use: LockUse, held: list[LockUs
     owner = next((s.tid for s in stacks if use.owner_ident and s.ident == use.owner_ident), None)
     if owner is not None:
         evidence = Evidence(
-            source="lock-owner", claim=f"the lock records thread {owner} as its owner", excerpt=f"owner ident {use.owner_ident:#x}", at=context.at
+            source="lock-owner",
+            claim=f"the lock records thread {owner} as its owner",
+            excerpt=f"owner ident {use.owner_ident:#x}",
+            at=context.at,
         )
         return context.edge(waiter, node.thread(process.pid, owner), "lock", "acquire", position, evidence, need="reply")
     # Prefer another thread; a thread that holds the very lock it waits for is a deadlock of its own.

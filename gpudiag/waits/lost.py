@@ -40,7 +40,9 @@ def lost(index: Index, server: Server) -> tuple[Lost, ...]:
             continue
         claim = f"{gap} has no process; the other ranks of its group have"
         at = index.snapshot.at
-        found.append(Lost(node=gap, rank=rank, pid=None, exit_code=None, evidence=Evidence(source="process-table", claim=claim, at=at)))
+        found.append(
+            Lost(node=gap, rank=rank, pid=None, exit_code=None, evidence=Evidence(source="process-table", claim=claim, at=at))
+        )
     return tuple(found)
 
 

@@ -53,13 +53,19 @@ class Picture(Context):
     def _progressing(self) -> frozenset[Node]:
         nodes = {n for e in self.edges for n in (e.waiter, e.holder)}
         return frozenset(
-            n for n in nodes if (pid := node.pid_of(n)) is not None and (tid := node.tid_of(n)) is not None and self.motion(pid, tid) is Motion.MOVING
+            n
+            for n in nodes
+            if (pid := node.pid_of(n)) is not None
+            and (tid := node.tid_of(n)) is not None
+            and self.motion(pid, tid) is Motion.MOVING
         )
 
     @cached_property
     def _weights(self) -> dict[Node, float]:
         """One for every rank's main thread, one for every request; other threads wait, but nobody cares about them alone."""
-        weights: dict[Node, float] = {node.thread(m.pid, m.pid): 1.0 for m, _ in self.members() if m.ranked or m.role in _PATH_ROLES}
+        weights: dict[Node, float] = {
+            node.thread(m.pid, m.pid): 1.0 for m, _ in self.members() if m.ranked or m.role in _PATH_ROLES
+        }
         if self.demand.state == "pending" and self.demand.frontends:
             share = max(self.demand.requests, 1) / len(self.demand.frontends)
             for pid in self.demand.frontends:

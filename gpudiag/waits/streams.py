@@ -98,9 +98,13 @@ def _pipe(context: Context, pid: int, fd: FileDescriptor, mode: Mode) -> Iterato
     if len(candidates) == 1:
         other = candidates[0]
         evidence = Evidence(
-            source="pipe-ends", claim=f"pid {pid} waits to {verb} on a pipe whose other end is pid {other}", excerpt=excerpt, at=context.at
+            source="pipe-ends",
+            claim=f"pid {pid} waits to {verb} on a pipe whose other end is pid {other}",
+            excerpt=excerpt,
+            at=context.at,
         )
-        yield context.index.owner(other), "ipc", evidence
+        child = context.index.by_pid[other].ppid == pid
+        yield context.index.owner(other), "child" if child and pid not in far else "ipc", evidence
         return
     claim = (
         f"pid {pid} waits to {verb} on a pipe that no other process has open at the {end} end"
@@ -124,7 +128,22 @@ def _answerers(context: Context, pid: int, far: set[int], near: set[int]) -> lis
     if len(others) > 1:
         ranked = [p for p in others if _ranked(context, p)]
         others = ranked if len(ranked) == 1 else others
+    if len(others) > 1:
+        # A tool that starts tools shares its output with them: the one that the waiter started answers for all.
+        own = [p for p in others if context.index.by_pid[p].ppid == pid]
+        others = own if len(own) == 1 and all(_below(context, p, own[0]) for p in others) else others
     return others
+
+
+def _below(context: Context, pid: int, ancestor: int) -> bool:
+    seen: set[int] = set()
+    while pid != ancestor:
+        process = context.index.by_pid.get(pid)
+        if process is None or pid in seen:
+            return False
+        seen.add(pid)
+        pid = process.ppid
+    return True
 
 
 def _socket(context: Context, pid: int, socket: Socket, mode: Mode) -> Iterator[tuple[Node, WaitKind, Evidence]]:
@@ -140,13 +159,11 @@ def _socket(context: Context, pid: int, socket: Socket, mode: Mode) -> Iterator[
     near = {p for p, _ in context.index.holders.get(socket.inode, ())}
     candidates = _peers(context, pid, far, near)
     dead = context.lost
-    if dead and all(_role(context, p) in BYSTANDERS or not _ranked(context, p) for p in candidates) and _ranked(context, pid):
-        others = f"only {_pids(far)} still has the other end open" if far else "nobody has the other end open"
-        claim = f"pid {pid} waits on a connection whose rank is gone: {others}"
-        front = context.demand.frontends
-        if not any(p in front for p in candidates):
-            yield dead[0].node, kind, Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
-            return
+    if dead and _ranked(context, pid) and not any(_ranked(context, p) for p in candidates):
+        # A rank talks to ranks: what is left of the connection of a dead one is a copy in some process that outlived it.
+        claim = f"pid {pid} waits on a connection that no living rank has the other end of (open in {_pids(far) or 'no process'})"
+        yield dead[0].node, kind, Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
+        return
     if len(candidates) == 1:
         other = candidates[0]
         verb = "hear from" if mode == "read" else "be read by"
