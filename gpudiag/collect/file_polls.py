@@ -6,7 +6,6 @@ Only paths leave this module. The expression comes from the source of the frame,
 from __future__ import annotations
 
 import ast
-import os
 import posixpath
 import re
 from collections.abc import Iterator
@@ -18,10 +17,13 @@ from gpudiag.collect.pyobject import MAX_TEXT, PyObjects
 from gpudiag.collect.python_target import supported_layout
 from gpudiag.collect.source import SourceFiles, Unreadable
 from gpudiag.collect.syntax_polls import WORDS, polls_at
+from gpudiag.collect.target_files import working_directory
 from gpudiag.model.stack import FilePoll, PyStack
 
 _STANDARD_LIBRARY: Final = re.compile(r"/lib/python3\.\d+/(?!(?:site|dist)-packages/)|^<frozen ")
-_FILELOCK: Final = re.compile(r"/filelock/_api\.py$")
+_FILELOCK: Final = re.compile(r"/filelock/(?:_api|_core/_acquire)\.py$")
+_FILELOCK_LOOPS: Final = ("acquire", "_poll_until_acquired")
+"""Methods that poll: the first up to filelock 3.18, the second in 3.32 and in 4.3."""
 _PATH_MODULES: Final = frozenset({"posixpath", "genericpath", "os", "posix"})
 _KNOWN_CALLS: Final = frozenset({"os.path", "os", "posixpath"})
 _MAX_PARTS: Final = 64
@@ -72,19 +74,16 @@ class _Look:
                 yield FilePoll(tid=stack.tid, frame=index, path=path, until=poll.until, expression=ast.unparse(poll.path))
 
     def _soft_lock(self, stack: PyStack, index: int) -> Iterator[FilePoll]:
-        """BaseFileLock.acquire of filelock 3.x: local `lock_filename`, else the arguments that its context was made with."""
+        """Releases 3 and 4 of filelock keep the path in the local `lock_filename` while they poll; the lock has it per thread."""
         frame = stack.frames[index]
         lock = frame.locals.get("self")
         names = (self._objects.type_names(lock) or ()) if lock is not None else ()
-        if lock is None or frame.function != "BaseFileLock.acquire" or not any(n.endswith(".SoftFileLock") for n in names):
+        soft = any(name.endswith(".SoftFileLock") for name in names)
+        if not soft or frame.function.rsplit(".", 1)[-1] not in _FILELOCK_LOOPS:
             return
-        path = self._absolute(self._path(frame.locals.get("lock_filename")) or self._context_path(lock))
+        path = self._absolute(self._path(frame.locals.get("lock_filename")))
         if path is not None:
             yield FilePoll(tid=stack.tid, frame=index, path=path, until="gone", expression="self.lock_file")
-
-    def _context_path(self, lock: int) -> str | None:
-        context = self._objects.attribute(lock, "_context")
-        return self._path(self._objects.attribute(context, "lock_file")) if context is not None else None
 
     def _asks_for_files(self, function: ast.expr, place: Place) -> bool:
         """Whether a function is one of os or os.path, and not, say, a key-value store's exists(key)."""
@@ -161,7 +160,7 @@ class _Look:
     def _absolute(self, path: str | None) -> str | None:
         if not path or "\0" in path or len(path) > MAX_TEXT or not _is_unicode(path):
             return None
-        whole = path if path.startswith("/") else posixpath.join(_working_directory(self._pid), path)
+        whole = path if path.startswith("/") else posixpath.join(working_directory(self._pid), path)
         # After a symlink '..' is not the way back, so such a path stays as it is.
         return whole if ".." in whole.split("/") else posixpath.normpath(whole)
 
@@ -176,10 +175,3 @@ def _joined(separator: str, parts: list[str | None]) -> str | None:
 def _is_unicode(path: str) -> bool:
     """Whether a path can be written as UTF-8; a name with undecodable bytes has lone surrogates."""
     return path.isascii() or not any("\ud800" <= character <= "\udfff" for character in path)
-
-
-def _working_directory(pid: int) -> str:
-    """Working directory of a process in its own root. Raises OSError."""
-    directory, root = os.readlink(f"/proc/{pid}/cwd"), os.readlink(f"/proc/{pid}/root")
-    inside = directory.startswith(f"{root}/") and root != "/"
-    return directory[len(root) :] if inside else directory
