@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from gpudiag.collect import procfs
+from gpudiag.collect.lock_table import parse_locks
 from gpudiag.collect.mounts import Mount
+from gpudiag.model.file import FileLock
 from gpudiag.model.process import FileDescriptor
 
 Kind = Literal["file", "pipe", "socket", "device", "anon", "other"]
@@ -42,8 +44,11 @@ def _read_fd(pid: int, base: str, number: int, mounts: Mapping[int, Mount]) -> F
     inode = _inode_in(target) if kind in ("pipe", "socket") else None
     device: str | None = None
     watches: tuple[int, ...] = ()
+    locks: tuple[FileLock, ...] = ()
     if kind == "file":
-        inode, mount = identity(pid, number, mounts)
+        info = _fdinfo(pid, number)
+        locks = _locks(info)
+        inode, mount = _identity(info, path, mounts)
         if mount is not None and mount.local and stat.S_ISFIFO(os.stat(path).st_mode):
             kind = "pipe"
         elif mount is not None:
@@ -59,6 +64,7 @@ def _read_fd(pid: int, base: str, number: int, mounts: Mapping[int, Mount]) -> F
         readable=bool(mode & stat.S_IRUSR),
         writable=bool(mode & stat.S_IWUSR),
         watches=watches,
+        locks=locks,
     )
 
 
@@ -83,13 +89,17 @@ def identity(pid: int | str, number: int, mounts: Mapping[int, Mount]) -> tuple[
     fdinfo gives `ino` since Linux 5.14. stat(2), the way out on older kernels, may show other numbers on overlayfs and
     hang on a network file system, where the inode is then None. Raises OSError once the descriptor is closed.
     """
-    fields = _fields(_fdinfo(pid, number))
+    return _identity(_fdinfo(pid, number), f"/proc/{pid}/fd/{number}", mounts)
+
+
+def _identity(info: bytes, path: str, mounts: Mapping[int, Mount]) -> tuple[int | None, Mount | None]:
+    fields = _fields(info)
     mount_id, inode = fields.get(b"mnt_id"), fields.get(b"ino")
     mount = mounts.get(int(mount_id)) if mount_id is not None else None
     if inode is not None:
         return int(inode), mount
     if mount is not None and mount.local:
-        return os.stat(f"/proc/{pid}/fd/{number}").st_ino, mount
+        return os.stat(path).st_ino, mount
     return None, mount
 
 
@@ -105,6 +115,11 @@ def _fields(raw: bytes) -> dict[bytes, bytes]:
 def _inode_in(target: str) -> int | None:
     digits = target.partition("[")[2].rstrip("]")
     return int(digits) if digits.isdigit() else None
+
+
+def _locks(raw: bytes) -> tuple[FileLock, ...]:
+    lines = (line.removeprefix(b"lock:") for line in raw.splitlines() if line.startswith(b"lock:"))
+    return parse_locks(b"\n".join(lines))
 
 
 def _watched(raw: bytes) -> tuple[int, ...]:

@@ -1,27 +1,27 @@
-"""The kernel's table of file locks, /proc/locks."""
+"""The file locks that concern the recorded processes: the kernel's table, and who holds what through which descriptor."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Literal
+from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from gpudiag.collect import procfs
+from gpudiag.collect.lock_table import parse_locks
 from gpudiag.model.file import FileLock
-from gpudiag.model.process import Process
+from gpudiag.model.process import FileDescriptor, Process
 from gpudiag.model.reading import Failed, Ok, Unavailable
 
 _LIMIT = 1 << 22
-_KINDS: dict[bytes, Literal["flock", "posix", "ofd", "lease"]] = {
-    b"FLOCK": "flock",
-    b"POSIX": "posix",
-    b"OFDLCK": "ofd",
-    b"LEASE": "lease",
-}
+
+_FileKey: TypeAlias = tuple[str, int]
+_LockKey: TypeAlias = tuple[str, int, str, str, int]
 
 
 def read_file_locks() -> Ok[tuple[FileLock, ...]] | Unavailable | Failed:
-    """Every lock that the observer's pid namespace shows; holders outside it have no pid and are left out by the kernel."""
+    """/proc/locks. In a pid namespace the kernel leaves out locks that were taken by processes which it does not show."""
     started = time.perf_counter()
     try:
         raw = procfs.read_all("/proc/locks", _LIMIT)
@@ -30,51 +30,36 @@ def read_file_locks() -> Ok[tuple[FileLock, ...]] | Unavailable | Failed:
     return Ok(value=parse_locks(raw), at=time.time(), took_s=time.perf_counter() - started)
 
 
-def parse_locks(raw: bytes) -> tuple[FileLock, ...]:
-    """Parse lines like '1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF' and, for requests, '1: -> FLOCK ...'."""
-    return tuple(lock for line in raw.splitlines() if (lock := _parse_line(line)) is not None)
+def of_processes(locks: Iterable[FileLock], processes: Iterable[Process]) -> tuple[FileLock, ...]:
+    """The locks on files that the processes have open, with the path of the file and those that hold the lock.
 
-
-def _parse_line(line: bytes) -> FileLock | None:
-    fields = line.split()
-    blocked = len(fields) > 1 and fields[1] == b"->"
-    if blocked:
-        del fields[1]
-    if len(fields) < 6 or not fields[0].rstrip(b":").isdigit():
-        return None
-    device, _, inode = procfs.text(fields[5]).rpartition(":")
-    if not inode.isdigit():
-        return None
-    return FileLock(
-        id=int(fields[0].rstrip(b":")),
-        kind=_KINDS.get(fields[1], "other"),
-        mode=procfs.text(fields[3]),
-        pid=int(fields[4]),
-        device=device,
-        inode=int(inode),
-        blocked=blocked,
-    )
-
-
-def with_paths(locks: Iterable[FileLock], processes: Iterable[Process]) -> tuple[FileLock, ...]:
-    """The locks on files that a process has open, with the path of the file; all others have nothing to do with them."""
-    paths: dict[tuple[str, int], str] = {}
+    A lock that the table lacks but a descriptor shows is added, as taken by the process that holds it now.
+    """
+    paths: dict[_FileKey, str] = {}
+    holders: dict[_LockKey, list[int]] = {}
+    unlisted: dict[_LockKey, FileLock] = {}
     for process in processes:
-        if isinstance(process.fds, Ok):
-            for fd in process.fds.value:
-                if fd.device is not None and fd.inode is not None:
-                    paths.setdefault((fd.device, fd.inode), fd.target)
-    return tuple(
-        FileLock(
-            id=lock.id,
-            kind=lock.kind,
-            mode=lock.mode,
-            pid=lock.pid,
-            device=lock.device,
-            inode=lock.inode,
-            blocked=lock.blocked,
-            path=path,
-        )
-        for lock in locks
-        if (path := paths.get((lock.device, lock.inode))) is not None
-    )
+        for fd in process.fds.value if isinstance(process.fds, Ok) else ():
+            if fd.device is not None and fd.inode is not None:
+                paths.setdefault((fd.device, fd.inode), fd.target)
+            _note_held(process.pid, fd, holders, unlisted)
+    listed = [lock for lock in locks if (lock.device, lock.inode) in paths]
+    for lock in listed:
+        unlisted.pop(_key(lock), None)
+    added = [replace(lock, pid=lock.pid or holders[key][0]) for key, lock in unlisted.items()]
+    held = [replace(lock, holders=() if lock.blocked else tuple(holders.get(_key(lock), ()))) for lock in listed]
+    held += [replace(lock, holders=tuple(holders[key])) for key, lock in zip(unlisted, added, strict=True)]
+    return tuple(replace(lock, path=paths.get((lock.device, lock.inode))) for lock in held)
+
+
+def _note_held(pid: int, fd: FileDescriptor, holders: dict[_LockKey, list[int]], unlisted: dict[_LockKey, FileLock]) -> None:
+    for lock in fd.locks:
+        key = _key(lock)
+        pids = holders.setdefault(key, [])
+        if pid not in pids:
+            pids.append(pid)
+        unlisted.setdefault(key, lock)
+
+
+def _key(lock: FileLock) -> _LockKey:
+    return lock.device, lock.inode, lock.kind, lock.mode, lock.pid

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpudiag.collect import family, procfs
 from gpudiag.collect.deadline import Guard
-from gpudiag.collect.file_locks import read_file_locks, with_paths
+from gpudiag.collect.file_locks import of_processes, read_file_locks
 from gpudiag.collect.guard_protocol import (
     FilesReply,
     FilesRequest,
@@ -25,11 +25,11 @@ from gpudiag.collect.host import own_host
 from gpudiag.collect.network import Network, read_network
 from gpudiag.collect.options import LookOptions
 from gpudiag.collect.process_reader import WITHHELD, read_full, read_light
-from gpudiag.collect.pyspy import dump_stacks
+from gpudiag.collect.pyspy import StackMode, dump_stacks
 from gpudiag.collect.reuse import quiet, unmoved_stacks
 from gpudiag.collect.states import has_python, state_request, with_constants, with_state, withheld_state, zombie
 from gpudiag.model.file import FileFact, FileLock
-from gpudiag.model.process import GONE, Process
+from gpudiag.model.process import GONE, STOPPED, Process
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable, value_or
 from gpudiag.model.snapshot import Gap, Snapshot
 from gpudiag.model.stack import PyStack
@@ -105,7 +105,7 @@ class OneLook:
         locks = read_file_locks()
         if not isinstance(locks, Ok):
             return locks
-        return replace(locks, value=with_paths(locks.value, self._full.values()))
+        return replace(locks, value=of_processes(locks.value, self._full.values()))
 
     def _read_other_ends(self, network: Network, locks: Ok[tuple[FileLock, ...]] | Unavailable | Failed) -> None:
         known = self._full.keys()
@@ -138,6 +138,12 @@ class OneLook:
                 self._full[process.pid] = replace(process, stacks=Ok(value=unmoved, at=time.time()))
             else:
                 targets.append(process)
+        # A process that is stopped already stands still, and cannot be paused.
+        stopped = [p for p in targets if p.state in STOPPED]
+        self._dump(stopped, "nonblocking")
+        self._dump([p for p in targets if p not in stopped], mode)
+
+    def _dump(self, targets: Sequence[Process], mode: StackMode) -> None:
         dumps = dump_stacks(
             [p.pid for p in targets],
             mode=mode,

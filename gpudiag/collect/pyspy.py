@@ -14,6 +14,7 @@ import msgspec
 
 from gpudiag.collect import procfs
 from gpudiag.collect.commands import Finished, run_all
+from gpudiag.collect.merge import with_locals_of
 from gpudiag.collect.pyspy_errors import classify
 from gpudiag.collect.pyspy_json import parse_dump
 from gpudiag.model.reading import Failed, Ok, Unavailable
@@ -25,6 +26,7 @@ ExistingPaths = Callable[[int, AbstractSet[str]], AbstractSet[str]]
 
 _RETRIES = 2
 """A non-blocking read may be torn by a thread that runs meanwhile."""
+_NATIVE_FACTOR = 3
 
 
 class Dumps(NamedTuple):
@@ -51,25 +53,63 @@ def dump_stacks(
     """Dump every process of `pids`; locals are read for those in `with_locals`.
 
     'nonblocking' neither stops nor signals a target. 'pause' and 'native' stop it while py-spy reads; what that took is
-    measured. `existing` tells which path-like strings exist in the root of a pid; other strings are dropped.
+    measured, and locals are read before, without stopping it. `existing` tells which path-like strings exist in the root
+    of a pid; all other strings are dropped. 'native' has three times the deadline: py-spy reads symbols of big libraries.
     """
     program = find_py_spy()
     if program is None:
         missing = Unavailable(reason="py-spy is not installed", help="pip install py-spy")
         return Dumps(dict.fromkeys(pids, missing), 0.0)
-    found: dict[int, StackReading] = {}
-    stopped_s = 0.0
-    left = list(pids)
-    for _ in range(1 + _RETRIES):
-        commands = {pid: _command(program, pid, mode, with_locals=pid in with_locals) for pid in left}
-        batch = run_all(commands, deadline_s=deadline_s, stopping=mode != "nonblocking")
-        stopped_s += batch.stopped_s
-        for pid, run in batch.finished.items():
-            found[pid] = _reading(pid, run, deadline_s, existing)
-        left = [pid for pid in left if isinstance(found[pid], Failed) and not batch.finished[pid].late]
-        if not left:
-            break
-    return Dumps(found, stopped_s)
+    dumper = _Dumper(program, deadline_s, existing)
+    if mode == "nonblocking":
+        return Dumps(dumper.dump(pids, mode, with_locals), 0.0)
+    moving = dumper.dump([pid for pid in pids if pid in with_locals], "nonblocking", with_locals)
+    still = dumper.dump(pids, mode, frozenset())
+    return Dumps({pid: _joined(stacks, moving.get(pid)) for pid, stacks in still.items()}, dumper.stopped_s)
+
+
+def _joined(still: StackReading, moving: StackReading | None) -> StackReading:
+    if isinstance(still, Ok) and isinstance(moving, Ok):
+        return msgspec.structs.replace(still, value=with_locals_of(still.value, moving.value))
+    return still
+
+
+class _Dumper:
+    """Runs py-spy with retries, and adds up the time for which that stopped a target."""
+
+    def __init__(self, program: str, deadline_s: float, existing: ExistingPaths) -> None:
+        self.stopped_s = 0.0
+        self._program = program
+        self._deadline_s = deadline_s
+        self._existing = existing
+
+    def dump(self, pids: Sequence[int], mode: StackMode, with_locals: AbstractSet[int]) -> dict[int, StackReading]:
+        found: dict[int, StackReading] = {}
+        left = list(pids)
+        for _ in range(1 + _RETRIES):
+            commands = {pid: _command(self._program, pid, mode, with_locals=pid in with_locals) for pid in left}
+            batch = run_all(commands, deadline_s=self._deadline_of(mode), stopping=mode != "nonblocking")
+            self.stopped_s += batch.stopped_s
+            for pid, run in batch.finished.items():
+                found[pid] = self._reading(pid, run, self._deadline_of(mode))
+            left = [pid for pid in left if isinstance(found[pid], Failed) and not batch.finished[pid].late]
+            if not left:
+                break
+        return found
+
+    def _deadline_of(self, mode: StackMode) -> float:
+        return self._deadline_s * (_NATIVE_FACTOR if mode == "native" else 1)
+
+    def _reading(self, pid: int, run: Finished, deadline_s: float) -> StackReading:
+        if run.late:
+            return Failed(error=f"deadline: py-spy took longer than {deadline_s:g} s for process {pid}")
+        if run.status != 0:
+            return classify(pid, procfs.text(run.stderr))
+        try:
+            stacks = parse_dump(run.stdout, lambda paths: self._existing(pid, paths))
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            return Failed(error=f"py-spy printed no complete dump of process {pid}: {error}")
+        return Ok(value=stacks, at=time.time(), took_s=run.took_s)
 
 
 def _command(program: str, pid: int, mode: StackMode, *, with_locals: bool) -> list[str]:
@@ -81,15 +121,3 @@ def _command(program: str, pid: int, mode: StackMode, *, with_locals: bool) -> l
     if mode == "native":
         command.append("--native")
     return [sys.executable, "-P", "-m", "gpudiag.collect.tracer", str(pid), "--", *command]
-
-
-def _reading(pid: int, run: Finished, deadline_s: float, existing: ExistingPaths) -> StackReading:
-    if run.late:
-        return Failed(error=f"deadline: py-spy took longer than {deadline_s:g} s for process {pid}")
-    if run.status != 0:
-        return classify(pid, procfs.text(run.stderr))
-    try:
-        stacks = parse_dump(run.stdout, lambda paths: existing(pid, paths))
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        return Failed(error=f"py-spy printed no complete dump of process {pid}: {error}")
-    return Ok(value=stacks, at=time.time(), took_s=run.took_s)

@@ -38,3 +38,5 @@ class FileLock(Struct, frozen=True, kw_only=True):
     inode: int
     blocked: bool
     path: str | None = None
+    holders: tuple[int, ...] = ()
+    """Pids that were seen to hold it: an open file is inherited by fork, so these may outlive the process that took it."""

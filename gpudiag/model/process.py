@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gpudiag.model.file import FileLock
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable
 from gpudiag.model.stack import FilePoll, LockUse, PyStack
 
@@ -64,6 +65,8 @@ class FileDescriptor(Struct, frozen=True, kw_only=True):
     writable: bool = True
     watches: tuple[int, ...] = ()
     """The descriptors that an epoll instance watches."""
+    locks: tuple[FileLock, ...] = ()
+    """File locks that are held through it (/proc/PID/fdinfo), whoever took them."""
 
 
 class Thread(Struct, frozen=True, kw_only=True):
