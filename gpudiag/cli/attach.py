@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -57,14 +58,17 @@ def attach(
         from gpudiag.session.record import check_writable
 
         check_writable(record)
+    began = time.monotonic()
     around = pipeline.scan()
     servers = target.every(around) if every else (target.by_pid(around, pid) if pid else target.choose(around),)
     options = look_options(pause=pause, native=native, withhold=withhold)
     _announce(servers, pause=pause, native=native, confirm=confirm)
     observation = pipeline.observe(servers, around, options, samples=samples, interval_s=interval, confirm=confirm)
+    took_s = time.monotonic() - began
     redactor = Redactor()
     trouble = _record(observation, record, redactor, redact=output.redact)
-    return _finish(pipeline.reports_of(observation, command="attach"), output, redactor, array=every, trouble=trouble)
+    reports = pipeline.reports_of(observation, command="attach", wall_s=took_s)
+    return _finish(reports, output, redactor, array=every, trouble=trouble)
 
 
 def look_options(*, pause: bool = False, native: bool = False, withhold: tuple[str, ...] = ()) -> LookOptions:

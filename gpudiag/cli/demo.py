@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import click
 
@@ -47,13 +48,16 @@ def _run(name: str, ranks: int, victim: int | None, seed: int, output: Output, *
     say(f"starting a server of {ranks} ranks ...")
     with start(name, ranks=ranks, victim=victim, seed=seed) as server:
         server.wait_until_stuck()
+        began = time.monotonic()
         around = pipeline.scan()
         chosen = target.by_pid(around, server.root_pid)
         observation = pipeline.observe((chosen,), around, look_options(), samples=2, interval_s=1.0, confirm=False)
-        reports = pipeline.reports_of(observation, command="demo")
+        reports = pipeline.reports_of(observation, command="demo", wall_s=time.monotonic() - began)
         emit(reports, output)
         place = "" if server.victim_rank is None else f" on rank {server.victim_rank}"
-        say(f"what was done to it: {server.expected.summary}{place}: {server.expected.expected_code} (--seed {seed})")
+        say(
+            f"what was planted: {name}{place}, which is {server.expected.expected_code}; again: gpudiag demo {name} --seed {seed}"
+        )
         if keep:
             server.keep()
             say(f"the server keeps running as pid {server.root_pid}")

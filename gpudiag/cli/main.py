@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from gpudiag.cli.group import gpudiag
+from gpudiag.cli.pipes import discard_stdout
 from gpudiag.errors import ExitCode, GpudiagError
 
 DEBUG_VARIABLE: Final = "GPUDIAG_DEBUG"
@@ -93,14 +94,6 @@ def _complain(message: str, help: str = "") -> None:
     # With stderr gone too there is nobody left to tell.
     with contextlib.suppress(OSError, ValueError):
         click.echo("\n".join(lines), err=True)
-
-
-def discard_stdout() -> None:
-    """Point stdout at nothing: its reader has gone, and Python's flush at exit must not fail."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, cast
 import click
 
 from gpudiag.cli.exits import FailOn
+from gpudiag.cli.pipes import discard_stdout
 from gpudiag.errors import UsageError
 from gpudiag.model.report import Report
 from gpudiag.session.redact import Redactor
@@ -95,7 +96,11 @@ def emit(reports: Sequence[Report], output: Output, *, array: bool = False, reda
             say(f"taken out: {redactor.report.summary} (--no-redact keeps them)")
     text = _render(reports, output, array=array)
     if output.file is None:
-        click.echo(text, nl=False, color=True)
+        try:
+            click.echo(text, nl=False, color=True)
+        except BrokenPipeError:
+            # `gpudiag attach | head` has seen enough; the exit code still says what was found.
+            discard_stdout()
         return
     try:
         output.file.write_text(text, encoding="utf-8")

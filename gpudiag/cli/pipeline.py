@@ -66,15 +66,15 @@ def servers_of(observation: Observation) -> tuple[Server, ...]:
     return tuple(best.values())
 
 
-def reports_of(observation: Observation, *, command: str) -> list[Report]:
-    """One report per server. Raises NoTargetError if the server was gone before the first look at it."""
+def reports_of(observation: Observation, *, command: str, wall_s: float | None = None) -> list[Report]:
+    """One report per server; `wall_s` is what looking took. Raises NoTargetError if there was no server left to look at."""
     from gpudiag.rules import diagnose
 
     servers = servers_of(observation)
     if not servers:
         gone = ", ".join(str(pid) for pid in observation.last.roots) or "none given"
         raise NoTargetError(f"the server was gone before it could be looked at (pid {gone})", help="gpudiag attach")
-    return [diagnose.diagnose(observation, server, command=command, version=__version__) for server in servers]
+    return [diagnose.diagnose(observation, server, command=command, version=__version__, wall_s=wall_s) for server in servers]
 
 
 def exit_code_of(reports: Sequence[Report], fail_on: FailOn) -> ExitCode:

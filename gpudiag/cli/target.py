@@ -47,7 +47,7 @@ def choose(around: Snapshot) -> Server:
     click.echo(f"gpudiag: {len(servers)} servers run here:", err=True)
     for server in servers:
         click.echo(f"  {describe(server, around)}", err=True)
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise UsageError(
             "several servers run here and none was named",
             help=f"gpudiag attach {servers[0].root_pid}\nor all of them: gpudiag attach --all",
@@ -55,6 +55,11 @@ def choose(around: Snapshot) -> Server:
     pids = {str(s.root_pid): s for s in servers}
     picked: str = click.prompt("pid", type=click.Choice(list(pids)), default=str(servers[0].root_pid), err=True)
     return pids[picked]
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal: questions go to stderr, answers come from stdin."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def describe(server: Server, around: Snapshot, width: int = 78) -> str:

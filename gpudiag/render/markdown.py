@@ -76,7 +76,7 @@ def _summary(report: Report, page: _Page) -> None:
     if verdict.code is not None:
         head = f"**{verdict.code} {plain(verdict.name or '')}** ({verdict.severity}, {verdict.confidence})"
     else:
-        head = f"**{'healthy' if verdict.status == 'healthy' else 'not enough evidence'}**"
+        head = f"**{verdict.status}**"
     page.add(f"{head}: {plain(verdict.title)}", "", what="verdict")
     about = [f"gpudiag {plain(report.gpudiag)}"]
     if target is not None:

@@ -65,16 +65,20 @@ class Names:
         self._ellipsis = ellipsis
         workers = report.target.workers if report.target else ()
         self._workers = {w.pid: w for w in workers}
-        self._ranks = {c.pid: c.rank for c in report.verdict.culprits if c.pid is not None and c.rank is not None}
+        known = [c for c in report.verdict.culprits if c.rank is not None]
+        self._ranks = {c.pid: c.rank for c in known if c.pid is not None}
+        self._gone = {c.node: c.rank for c in known if c.pid is None}
 
     def worker(self, target: Node) -> Worker | None:
         pid = node.pid_of(target)
         return self._workers.get(pid) if pid is not None else None
 
     def rank(self, target: Node) -> int | None:
-        """The rank whose main thread or process a node is."""
+        """The rank whose main thread or process a node is, or that is gone."""
         pid, tid = node.pid_of(target), node.tid_of(target)
-        if pid is None or tid not in (None, pid):
+        if pid is None:
+            return self._gone.get(target)
+        if tid not in (None, pid):
             return None
         worker = self._workers.get(pid)
         number = rank_number(worker.rank) if worker else None
@@ -82,13 +86,15 @@ class Names:
 
     def one(self, target: Node) -> str:
         pid, tid = node.pid_of(target), node.tid_of(target)
-        if pid is None:
-            return _without_process(target)
-        if tid is not None and tid != pid:
-            return f"{self.one(node.process(pid))} thread {tid}"
         number = self.rank(target)
         if number is not None:
             return f"rank {number}"
+        if pid is None:
+            return _without_process(target)
+        if tid is not None and tid != pid:
+            worker = self._workers.get(pid)
+            owner = worker.role if worker is not None and not rank_name(worker.rank) else self.one(node.process(pid))
+            return f"{owner} thread {tid}"
         worker = self._workers.get(pid)
         if worker is None:
             return f"pid {pid}"
@@ -99,9 +105,10 @@ class Names:
         """A label of few characters: 'rank 5', 'engine-core', 'pid 42', 'thread 43', '…/lock'."""
         pid, tid = node.pid_of(target), node.tid_of(target)
         if (path := node.path_of(target)) is not None:
-            return f"{self._ellipsis}/{path.rsplit('/', 1)[-1]}"
+            kind = path.partition(":")[0]
+            return f"a {kind}" if kind in ("pipe", "socket") else f"{self._ellipsis}/{path.rsplit('/', 1)[-1]}"
         if pid is None:
-            return _without_process(target)
+            return self.one(target)
         if tid is not None and tid != pid:
             return f"thread {tid}"
         worker = self._workers.get(pid)
@@ -134,7 +141,7 @@ class Names:
 
 def _without_process(target: Node) -> str:
     if (path := node.path_of(target)) is not None:
-        return path
+        return path.replace(":[", " ").rstrip("]") if path.startswith(("pipe:[", "socket:[")) else path
     kind, _, rest = target.partition(":")
     if target == node.OUTSIDE:
         return "a client"

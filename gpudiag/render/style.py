@@ -41,6 +41,7 @@ WORKER_STATES: Final[dict[str, Look]] = {
     "loading": Look(glyph="↓", ascii="v", word="loading", color=ORANGE),
     "compiling": Look(glyph="»", ascii="%", word="compiling", color=ORANGE),
     "idle": Look(glyph="○", ascii="-", word="idle", color=DIM),
+    "asleep": Look(glyph="z", ascii="z", word="asleep", color=DIM),
     "unknown": Look(glyph="?", ascii="?", word="unknown", color=PINK),
 }
 
@@ -62,7 +63,7 @@ SEVERITIES: Final[dict[str, Look]] = {
 
 STATUSES: Final[dict[str, Look]] = {
     "healthy": Look(glyph="✓", ascii="+", word="healthy", color=f"bold {GREEN}"),
-    "insufficient": Look(glyph="?", ascii="?", word="not enough evidence", color=f"bold {PINK}"),
+    "insufficient": Look(glyph="?", ascii="?", word="insufficient", color=f"bold {PINK}"),
 }
 
 CONFIDENCES: Final[dict[str, str]] = {"proven": f"bold {VERMILION}", "strong": f"bold {ORANGE}", "weak": f"bold {PINK}"}

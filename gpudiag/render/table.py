@@ -33,7 +33,9 @@ def rows(report: Report, names: Names, *, group: bool | None = None) -> list[Row
     """Rows in rank order, other processes after them. Grouped if there are many, or as `group` says; culprits come first then."""
     if report.target is None:
         return []
-    culprits = {node.pid_of(c.node) if c.pid is None else c.pid for c in report.verdict.culprits}
+    # What explains a state that is no fault marks nobody.
+    blamed = report.verdict.culprits if report.verdict.severity != "info" else ()
+    culprits = {node.pid_of(c.node) if c.pid is None else c.pid for c in blamed}
     workers = sorted(report.target.workers, key=_order)
     if not (len(workers) > MANY if group is None else group):
         return [_row([w], names, culprit=w.pid in culprits) for w in workers]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from gpudiag.model import node
 from gpudiag.model.finding import Culprit, Evidence
 from gpudiag.model.report import Report, ReportedFinding, Target
 from gpudiag.render.canvas import Canvas, Segment, cells, pad
@@ -109,6 +110,8 @@ class _Text:
         parts = [name]
         if first.pid is not None and f"pid {first.pid}" not in name:
             parts.append(f"pid {first.pid}")
+        if first.pid is None and node.path_of(first.node) is None:
+            parts.append("no process")
         if first.tid is not None and "thread" not in name:
             parts.append("main thread" if first.tid == first.pid else f"thread {first.tid}")
         parts += [f"gpu {first.gpu}"] if first.gpu else []
@@ -153,10 +156,12 @@ class _Text:
                 self._other(finding)
 
     def _consequences(self, finding: ReportedFinding) -> None:
-        if not finding.consequences:
+        culprits = {plain_node(c.node) for c in self.report.verdict.culprits}
+        others = [n for c in finding.consequences if (n := plain_node(c.node)) not in culprits]
+        if not others:
             return
-        who = self.names.many([plain_node(c.node) for c in finding.consequences])
-        only = "only waits" if len(finding.consequences) == 1 else "only wait"
+        who = self.names.many(others)
+        only = "only waits" if len(others) == 1 else "only wait"
         self.canvas.paragraph([("because of it  ", DIM)], f"{who} {only}; nothing is wrong there")
 
     def _evidence(self, finding: ReportedFinding, limit: int = MAX_EVIDENCE) -> None:
@@ -183,7 +188,13 @@ class _Text:
         """A sentence in which a long path does not tear the lines apart; the path of a culprit stands above in full."""
         limit = self.canvas.width // 2
         words = tidy(claim).split(" ")
-        return " ".join(w if cells(w) <= limit else short_path(w, limit, ellipsis=self.canvas.lines.ellipsis) for w in words)
+        return " ".join(w if cells(w) <= limit else self._short(w, limit) for w in words)
+
+    def _short(self, word: str, width: int) -> str:
+        """A path without its beginning, the brackets or quotes around it kept."""
+        inside = word.lstrip("([{'\"`")
+        before = word[: len(word) - len(inside)]
+        return before + short_path(inside, width - cells(before), ellipsis=self.canvas.lines.ellipsis)
 
     def _steps(self, finding: ReportedFinding) -> None:
         self.canvas.row(("next steps", DIM))
@@ -230,18 +241,28 @@ def _alike(proof: Sequence[Evidence]) -> list[tuple[Evidence, int]]:
 
 
 def _by_place(culprits: Sequence[Culprit]) -> list[list[Culprit]]:
-    """Culprits that stand at the same source line together; those without a line each alone."""
-    groups: dict[object, list[Culprit]] = {}
+    """Culprits of different processes that stand at the same source line together; all others alone."""
+    groups: list[list[Culprit]] = []
     for culprit in culprits:
-        key = (culprit.function, culprit.file, culprit.line, culprit.kernel, culprit.host) if culprit.file else culprit.node
-        groups.setdefault(key, []).append(culprit)
-    return list(groups.values())
+        place = _place_of(culprit)
+        group = next((g for g in groups if place and _place_of(g[0]) == place and culprit.pid not in {c.pid for c in g}), None)
+        if group is None:
+            groups.append([culprit])
+        else:
+            group.append(culprit)
+    return groups
+
+
+def _place_of(culprit: Culprit) -> tuple[object, ...] | None:
+    return (culprit.function, culprit.file, culprit.line, culprit.kernel, culprit.host) if culprit.file else None
 
 
 def _sizes(target: Target) -> list[str]:
-    """'tp 8', 'pp 2': how many different coordinates of each dimension the workers have."""
+    """'tp 8', 'pp 2': the highest coordinate of each dimension that a worker has, plus one."""
     ranks = [w.rank for w in target.workers]
-    sizes = [(name, len({c for r in ranks if (c := getattr(r, name)) is not None})) for name in ("dp", "pp", "tp", "ep")]
+    sizes = [
+        (name, 1 + max((c for r in ranks if (c := getattr(r, name)) is not None), default=0)) for name in ("dp", "pp", "tp", "ep")
+    ]
     told = [f"{name} {size}" for name, size in sizes if size > 1]
     if told:
         return told
