@@ -16,7 +16,19 @@ from gpudiag.logs.store import Kept
 from gpudiag.logs.text import segments
 from gpudiag.logs.tracebacks import Assembler
 from gpudiag.model.log import (
-    Document, Ending, Event, EventKind, FlightRecord, LogFacts, LogLine, LogSource, Milestone, Place, Speaker, StackDump, Traceback,
+    Document,
+    Ending,
+    Event,
+    EventKind,
+    FlightRecord,
+    LogFacts,
+    LogLine,
+    LogSource,
+    Milestone,
+    Place,
+    Speaker,
+    StackDump,
+    Traceback,
 )  # fmt: skip
 from gpudiag.model.server import Engine, Rank
 
@@ -158,8 +170,12 @@ class Builder:
         return len(self._sources)
 
     def facts(self) -> LogFacts:
-        traces = sorted((t for kept in self._traces.values() for t in kept.items()), key=lambda t: (t.place.source, t.place.number))
-        events = sorted((e for kept in self._events.values() for e in kept.items()), key=lambda e: (e.place.source, e.place.number))
+        traces = sorted(
+            (t for kept in self._traces.values() for t in kept.items()), key=lambda t: (t.place.source, t.place.number)
+        )
+        events = sorted(
+            (e for kept in self._events.values() for e in kept.items()), key=lambda e: (e.place.source, e.place.number)
+        )
         dropped = sum(k.dropped for k in self._traces.values()) + sum(k.dropped for k in self._events.values())
         world = self._world if self._world and (not self._tp or self._world >= self._tp) else self._tp
         return LogFacts(
@@ -197,7 +213,9 @@ class Builder:
         if self._forms.get("sglang"):
             return "sglang"
         paths = " ".join(f.file for t in traces[:8] for node in t.chain() for f in node.frames)
-        programs = " ".join(e.fields.get("program", "") for (_, kind), kept in self._events.items() if kind == "usage-error" for e in kept.items())
+        programs = " ".join(
+            e.fields.get("program", "") for (_, kind), kept in self._events.items() if kind == "usage-error" for e in kept.items()
+        )
         if "/sglang/" in paths or "sglang" in programs:
             return "sglang"
         if "/vllm/" in paths or "vllm" in programs:
@@ -233,7 +251,9 @@ def _judged(trace: Traceback) -> Traceback:
 
 def _ending(traces: list[Traceback], events: list[Event]) -> Ending:
     told = next((e.place for e in events if e.kind == "sigterm"), None)
-    died = [e for e in events if e.kind in _DIED and (told is None or (e.place.source, e.place.number) < (told.source, told.number))]
+    died = [
+        e for e in events if e.kind in _DIED and (told is None or (e.place.source, e.place.number) < (told.source, told.number))
+    ]
     hurt = [e for e in events if e.kind == "victim" and _HURT.search(e.text) and (told is None or e.place < told)]
     if died or hurt:
         return "crashed"

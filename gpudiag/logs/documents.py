@@ -15,7 +15,9 @@ _RAS_KIND: Final = re.compile(r"^\s+Communicator ranks have different (\w+) oper
 _RAS_COUNT: Final = re.compile(r"^\s+(?:Rank|Ranks) (\d+(?:[,-]\d+)*) (?:has|have) launched up to operation (\d+)")
 _RAS_LOST: Final = re.compile(r"^\s+Rank (\d+) -- .*|^\s+Missing rank (\d+)")
 _SMI_HEAD: Final = re.compile(r"NVIDIA-SMI (\S+)\s+(?:Driver Version: (\S+))?(?:\s+CUDA Version: (\S+))?")
-_ENV_LINE: Final = re.compile(r"^(PyTorch version|CUDA used to build PyTorch|Nvidia driver version|CUDA runtime version|Python version|OS|GCC version): (.{1,200})$")
+_ENV_LINE: Final = re.compile(
+    r"^(PyTorch version|CUDA used to build PyTorch|Nvidia driver version|CUDA runtime version|Python version|OS|GCC version): (.{1,200})$"
+)
 
 
 class DocumentReader:

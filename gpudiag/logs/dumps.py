@@ -18,7 +18,9 @@ _PROCESS: Final = re.compile(r"^Process (\d{1,9}): (.{1,4000})$")
 _THREAD: Final = re.compile(r'^Thread (?:0x)?[0-9A-Fa-f]{1,18} \(([\w+]{1,30})\)(?:: "(.{0,100})")?$')
 _FRAME: Final = re.compile(r"^ {4}(.{1,300}) \((.{1,1000}?)(?::(\d{1,9}))?\)$")
 _FAILED: Final = re.compile(r"(?:unexpected waitpid result .*|PtraceEvent\()Pid\((\d{1,9})\), (SIG\w+)")
-_FAULT_THREAD: Final = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]{1,18}(?: \[(.{0,100})\])?(?: \(most recent call first\))?:")
+_FAULT_THREAD: Final = re.compile(
+    r"^(Current thread|Thread) 0x[0-9a-f]{1,18}(?: \[(.{0,100})\])?(?: \(most recent call first\))?:"
+)
 _FAULT_FRAME: Final = re.compile(r'^  File "([^"]{1,1000})", line (\d{1,9}) in (.{1,300})$')
 _TITLE_ROLE: Final = re.compile(r"(?:VLLM::|sglang::)(\S{1,60})")
 
@@ -70,7 +72,9 @@ class DumpReader:
             done.extend(self.flush())
             title = process.group(2).strip()
             role = _TITLE_ROLE.search(title)
-            named = Speaker(tag=role.group(1) if role else "", pid=int(process.group(1)), rank=rank_of(role.group(1)) if role else rank_of(""))
+            named = Speaker(
+                tag=role.group(1) if role else "", pid=int(process.group(1)), rank=rank_of(role.group(1)) if role else rank_of("")
+            )
             self._start("py-spy", place, named, int(process.group(1)), title)
             return True
         if text.startswith("Fatal Python error: "):
@@ -84,7 +88,9 @@ class DumpReader:
             return True
         return False
 
-    def _start(self, tool: Literal["py-spy", "faulthandler"], place: Place, speaker: Speaker, pid: int | None, title: str) -> None:
+    def _start(
+        self, tool: Literal["py-spy", "faulthandler"], place: Place, speaker: Speaker, pid: int | None, title: str
+    ) -> None:
         self._tool, self._place, self._speaker, self._pid, self._title = tool, place, speaker, pid, title[:300]
         self._threads, self._stopped, self._reason, self._idle = [], False, "", 0
 
@@ -143,4 +149,6 @@ def from_json(data: bytes, source: int) -> StackDump | None:
         for t in threads[:MAX_THREADS]
     )
     pid = threads[0].pid
-    return StackDump(tool="py-spy", place=Place(source=source, number=1), pid=pid, title="", speaker=Speaker(pid=pid), threads=shown)
+    return StackDump(
+        tool="py-spy", place=Place(source=source, number=1), pid=pid, title="", speaker=Speaker(pid=pid), threads=shown
+    )

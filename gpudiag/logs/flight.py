@@ -76,4 +76,8 @@ def _entry(entry: Mapping[str, object]) -> Collective:
 
 
 def _frame(frame: Mapping[str, object]) -> TraceFrame:
-    return TraceFrame(file=str(frame.get("filename", ""))[:1000], line=max(0, _count(frame.get("line"))), function=str(frame.get("name", ""))[:300])
+    return TraceFrame(
+        file=str(frame.get("filename", ""))[:1000],
+        line=max(0, _count(frame.get("line"))),
+        function=str(frame.get("name", ""))[:300],
+    )

@@ -23,7 +23,7 @@ class Prefix(Struct, frozen=True, kw_only=True):
 
 
 _DAYS_BEFORE: Final = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
-_MONTHS: Final = {m: i for i, m in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_MONTHS: Final = {m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
 _LEVELS: Final = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL", "V": "DEBUG"}
 
 _CONTAINER: Final = re.compile(
@@ -31,7 +31,9 @@ _CONTAINER: Final = re.compile(
 )
 """What a container runtime puts in front: the CRI log form, kubectl --timestamps, docker compose."""
 
-_VLLM_HEAD: Final = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.\d+)? \[([^\]\s]{1,200}:\d+)\] ?")
+_VLLM_HEAD: Final = re.compile(
+    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.\d+)? \[([^\]\s]{1,200}:\d+)\] ?"
+)
 _TAG: Final = re.compile(r"\(([A-Za-z_][\w:.-]{0,60})(?: rank=(\d+))? pid=(\d+)(?:, ip=([\w.:]+))?\) ?")
 _SGLANG: Final = re.compile(r"\[(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:[.,]\d+)?((?: [A-Z][A-Za-z_]{0,12}\d+)*)\] ?")
 _SG_LEVEL: Final = re.compile(r"(?:(INFO|WARNING|ERROR|CRITICAL|DEBUG) )?(?:[\w.]+\.py:\d+: )?")
@@ -45,7 +47,9 @@ _KERNEL: Final = re.compile(
     r"(?:<\d+>)?(?:\[ *\d+\.\d+\] ?|\[[A-Z][a-z]{2} ([A-Z][a-z]{2}) +(\d+) (\d\d):(\d\d):(\d\d) \d{4}\] ?"
     r"|([A-Z][a-z]{2}) [ \d]\d \d\d:\d\d:\d\d \S+ kernel: (?:\[ *\d+\.\d+\] ?)?)"
 )
-_STD: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,]\d+)?(?: -)? (?:\[?(DEBUG|INFO|WARNING|ERROR|CRITICAL)\]?)\b[ :-]*")
+_STD: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,]\d+)?(?: -)? (?:\[?(DEBUG|INFO|WARNING|ERROR|CRITICAL)\]?)\b[ :-]*"
+)
 _COORDINATE: Final = re.compile(r"(DP|PP|TP|EP)_?(\d+)")
 _WORKER_INDEX: Final = re.compile(r"(?:VllmWorker(?:Process)?|worker|Worker)[-_](\d+)$")
 _RANK_FIELDS: Final = {"DP": "dp", "PP": "pp", "TP": "tp", "EP": "ep"}

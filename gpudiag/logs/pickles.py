@@ -14,8 +14,7 @@ MAX_OPERATIONS: Final = 20_000_000
 MAX_MEMO: Final = 4_000_000
 
 _PUSHED: Final = frozenset(
-    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 STRING BINSTRING SHORT_BINSTRING UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 FLOAT BINFLOAT "
-    "BINBYTES SHORT_BINBYTES BINBYTES8".split()
+    ["INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "FLOAT", "BINFLOAT", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"]
 )
 _CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _IGNORED: Final = frozenset({"PROTO", "FRAME"})
@@ -68,7 +67,9 @@ def _container(name: str, stack: list[object]) -> None:
         stack.append({} if name == "EMPTY_DICT" else [] if name == "EMPTY_LIST" else ())
     elif name in ("TUPLE", "LIST", "DICT"):
         items = _to_mark(stack)
-        stack.append(tuple(items) if name == "TUPLE" else items if name == "LIST" else dict(zip(items[::2], items[1::2], strict=True)))
+        stack.append(
+            tuple(items) if name == "TUPLE" else items if name == "LIST" else dict(zip(items[::2], items[1::2], strict=True))
+        )
     elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
         size = int(name[-1])
         items = stack[-size:]

@@ -24,6 +24,7 @@ _FIXED: Final = (
     b"tensor_parallel_size",
     b"tp_size",
     b"LLM engine (v",
+    b"Started server process",
 )
 _FIXED_EVERYWHERE: Final = (b"Traceback (most recent call last):",)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_ESCAPE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b[ -/]*[0-~]?")
+_ESCAPE: Final = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b[ -/]*[0-~]?"
+)
 _DROPPED: Final = {c: None for c in (*range(0x20), *range(0x7F, 0xA0)) if c != 0x09}
-_DROPPED.update({c: None for c in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C, 0xFEFF)})
+_DROPPED.update(dict.fromkeys((*range(8234, 8239), *range(8294, 8298), 8206, 8207, 1564, 65279)))
 
 _GLUED: Final = re.compile(r"(?<=it/s\])(?=\S)|(?<=s/it\])(?=\S)|(?<=\S)(?=\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d)")
 """Where a log line was written straight after text that had not ended its line: a progress bar, a library's last words."""

@@ -142,7 +142,8 @@ def _key(prefix: Prefix) -> tuple[object, ...]:
 
 def _by_need(traces: list[Open], text: str) -> list[Open]:
     """When several processes print at once without prefixes, a frame belongs to the traceback that has the fewest, and a
-    source line to the one whose last frame has none yet."""
+    source line to the one whose last frame has none yet.
+    """
     if len(traces) == 1:
         return traces
     if _FRAME.match(text):

@@ -36,7 +36,8 @@ NOBODY = Speaker()
 
 class Place(Struct, frozen=True, kw_only=True, order=True):
     """Where something stands. `clock_s` is the line's own time in seconds since the start of its year (most lines name no
-    year and no time zone, so it orders lines and is not Unix time); None where the line names no time."""
+    year and no time zone, so it orders lines and is not Unix time); None where the line names no time.
+    """
 
     source: int
     number: int
@@ -188,7 +189,8 @@ class DumpedThread(Struct, frozen=True, kw_only=True):
 
 class StackDump(Struct, frozen=True, kw_only=True):
     """A py-spy or faulthandler dump found in or beside the log. `stopped` is set when py-spy could not stop the process
-    because it was stopped already (SIGSTOP or a debugger)."""
+    because it was stopped already (SIGSTOP or a debugger).
+    """
 
     tool: Literal["py-spy", "faulthandler"]
     place: Place

@@ -37,6 +37,10 @@ STRENGTH: Final[dict[str, Confidence]] = {
     "process-title": "strong",
     "environment": "strong",
     "log-line": "strong",
+    # What torch's watchdog, its flight recorder and NCCL's RAS count; they count launches, not what was launched outside them.
+    "flight-recorder": "strong",
+    "nccl-ras": "strong",
+    "collective-watchdog": "strong",
     # What only reads alike.
     "source-text": "weak",
     "elimination": "strong",

@@ -8,18 +8,36 @@ from gpudiag.logs.engines.base import SERVING, WORKING, Sign, Step, Victim, sign
 
 SIGNS: Final[tuple[Sign, ...]] = (
     sign("run-start", "server_args=", r"server_args=(?:ServerArgs\(|\{)"),
-    sign("worker-died", "crashed with exit code", r"Subprocess (?P<name>\S+) \(pid=(?P<pid>\d+)\) crashed with exit code (?P<code>-?\d+)", everywhere=True),
-    sign("worker-died", "died with exit", r"(?P<name>[Ss]cheduler\w*|Rank \d+ scheduler).{0,80}? died with exit ?code:? (?P<code>-?\d+)"),
+    sign(
+        "worker-died",
+        "crashed with exit code",
+        r"Subprocess (?P<name>\S+) \(pid=(?P<pid>\d+)\) crashed with exit code (?P<code>-?\d+)",
+        everywhere=True,
+    ),
+    sign(
+        "worker-died",
+        "died with exit",
+        r"(?P<name>[Ss]cheduler\w*|Rank \d+ scheduler).{0,80}? died with exit ?code:? (?P<code>-?\d+)",
+    ),
     sign("worker-died", "is dead. Please check", r"Rank (?P<rank>\d+) scheduler is dead\. Please check"),
     sign("worker-died", "Exit code:", r"Exit code: (?P<code>-?\d+)"),
     sign("victim", "SIGQUIT received", r"(?P<what>SIGQUIT received.{0,80})"),
     sign("victim", "eceived sigquit from a child", r"(?P<what>[Rr]eceived sigquit from a child.{0,80})"),
     sign("victim", "Health check failed", r"(?P<what>Health check failed.{0,100})"),
-    sign("watchdog", "atchdog timeout", r"(?P<who>\w+)? ?[Ww]atchdog timeout \((?:self\.)?watchdog_timeout=(?P<limit>[\d.]+)(?:, (?:self\.)?soft=(?P<soft>\w+))?"),
+    sign(
+        "watchdog",
+        "atchdog timeout",
+        r"(?P<who>\w+)? ?[Ww]atchdog timeout \((?:self\.)?watchdog_timeout=(?P<limit>[\d.]+)(?:, (?:self\.)?soft=(?P<soft>\w+))?",
+    ),
     sign("sigterm", "SIGTERM received", r"SIGTERM received"),
     sign("shutdown", "Gracefully exiting", r"Gracefully exiting.*?[Rr]emaining number of requests:? ?(?P<remaining>\d+)"),
     sign("shutdown", "kill_process_tree called", r"kill_process_tree called"),
-    sign("import-ignored", "Ignore import error", r"Ignore import error when loading (?P<module>[\w.]+): (?P<error>.{1,400})", everywhere=True),
+    sign(
+        "import-ignored",
+        "Ignore import error",
+        r"Ignore import error when loading (?P<module>[\w.]+): (?P<error>.{1,400})",
+        everywhere=True,
+    ),
     sign("model-class", "Load weight end", r"Load weight end\..*?type=(?P<model_class>\w+)"),
 )
 
@@ -45,9 +63,18 @@ STEPS: Final[tuple[Step, ...]] = (
 )
 
 VICTIMS: Final[tuple[Victim, ...]] = (
-    victim("a peer process closed its gloo connection", message=r"gloo/transport/\S+\] .{0,40}(?:Connection (?:closed|reset) by peer|Broken pipe)"),
-    victim("a peer stopped answering on gloo", message=r"gloo/transport/\S+\] .{0,60}[Tt]imed out|Application timeout caused pair closure"),
+    victim(
+        "a peer process closed its gloo connection",
+        message=r"gloo/transport/\S+\] .{0,40}(?:Connection (?:closed|reset) by peer|Broken pipe)",
+    ),
+    victim(
+        "a peer stopped answering on gloo",
+        message=r"gloo/transport/\S+\] .{0,60}[Tt]imed out|Application timeout caused pair closure",
+    ),
     victim("the scheduler process ended before it was ready", exception=r"EOFError", source=r"reader\.recv\(|\.recv\("),
-    victim("a scheduler did not come up", message=r"Initialization failed\. Please see the error messages above|Rank \d+ scheduler died during initialization|Scheduler.{0,40}(?:died|failed) during init"),
+    victim(
+        "a scheduler did not come up",
+        message=r"Initialization failed\. Please see the error messages above|Rank \d+ scheduler died during initialization|Scheduler.{0,40}(?:died|failed) during init",
+    ),
     victim("a child process told its parent to stop", message=r"SIGQUIT|sigquit"),
 )

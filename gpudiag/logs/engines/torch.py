@@ -24,18 +24,34 @@ SIGNS: Final[tuple[Sign, ...]] = (
         "last enqueued",
         r"(?:PG GUID (?P<group>[^)]*\)?) Rank (?P<rank>\d+)\])?.*?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)",
     ),
-    sign("collective-status", "preparing to dump debug info", r"Rank (?P<rank>\d+)\] ProcessGroupNCCL preparing to dump debug info"),
+    sign(
+        "collective-status", "preparing to dump debug info", r"Rank (?P<rank>\d+)\] ProcessGroupNCCL preparing to dump debug info"
+    ),
     sign("native-crash", "Process group watchdog thread terminated", r"terminated with exception: (?P<error>.{1,200})"),
     sign("native-crash", "Fatal Python error", r"Fatal Python error: (?P<error>.{1,100})", everywhere=True),
     sign("native-crash", "!!!!!!! Segfault encountered", r"Segfault encountered"),
-    sign("native-crash", "terminate called after throwing", r"terminate called after throwing an instance of '(?P<error>[^']{1,120})'"),
+    sign(
+        "native-crash",
+        "terminate called after throwing",
+        r"terminate called after throwing an instance of '(?P<error>[^']{1,120})'",
+    ),
     sign("native-crash", "Segmentation fault", r"Segmentation fault"),
     sign("native-crash", "Illegal instruction", r"Illegal instruction"),
     sign("native-crash", "Bus error", r"Bus error"),
-    sign("oom-kill", "Killed process", r"Killed process (?P<pid>\d+) \((?P<name>[^)]{0,40})\)(?:.*?anon-rss:(?P<rss_kb>\d+)kB)?", everywhere=True),
+    sign(
+        "oom-kill",
+        "Killed process",
+        r"Killed process (?P<pid>\d+) \((?P<name>[^)]{0,40})\)(?:.*?anon-rss:(?P<rss_kb>\d+)kB)?",
+        everywhere=True,
+    ),
     sign("oom-kill", "oom-kill:", r"oom-kill:.*?task=(?P<name>[^,]{1,40}),pid=(?P<pid>\d+)"),
     sign("xid", "NVRM: Xid", r"NVRM: Xid \((?P<device>[^)]{1,60})\): (?P<xid>\d+),? ?(?P<detail>.{0,200})", everywhere=True),
-    sign("elastic", "exitcode: ", r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid>\d+)\)", everywhere=True),
+    sign(
+        "elastic",
+        "exitcode: ",
+        r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid>\d+)\)",
+        everywhere=True,
+    ),
     sign("elastic", "exitcode  :", r"exitcode  : (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)"),
     sign("usage-error", " error: ", r"^(?P<program>[\w./-]+(?: [\w-]+)?): error: (?P<message>.{1,600})$"),
     sign("address-in-use", "ddress already in use", r"(?P<what>.{0,120}[Aa]ddress already in use.{0,60})"),
@@ -43,22 +59,41 @@ SIGNS: Final[tuple[Sign, ...]] = (
     sign("library", "undefined symbol: ", r"(?P<library>[^\s:]+\.so[\w.]*): undefined symbol: (?P<symbol>\w+)"),
     sign("library", "no kernel image is available", r"(?P<what>.{0,120}no kernel image is available.{0,60})"),
     sign("baton", "baton", r"waiting for baton (?:release )?.*?(?P<path>/\S+)"),
-    sign("baton", "another process to release the lock", r"(?:[Ww]aiting|[Ww]ait) for another process to release the lock (?:at|on) (?P<path>/\S+)"),
+    sign(
+        "baton",
+        "another process to release the lock",
+        r"(?:[Ww]aiting|[Ww]ait) for another process to release the lock (?:at|on) (?P<path>/\S+)",
+    ),
     sign("shutdown", "Shutting down", r"^Shutting down"),
     sign("shutdown", "Application shutdown complete", r"Application shutdown complete"),
     sign("error-line", "ptxas fatal", r"(?P<what>ptxas fatal.{1,200})"),
     sign("error-line", "ninja: build stopped", r"(?P<what>ninja: build stopped.{1,100})"),
     sign("error-line", "connectFullMesh failed", r"(?P<what>.{0,80}connectFullMesh failed.{0,120})"),
-    sign("error-line", "using GPU", r"(?P<what>using GPU \d+ to perform barrier as devices used by this process are currently unknown)"),
+    sign(
+        "error-line",
+        "using GPU",
+        r"(?P<what>using GPU \d+ to perform barrier as devices used by this process are currently unknown)",
+    ),
 )
 
-STEPS: Final[tuple[Step, ...]] = (step("Init COMPLETE", 36, "NCCL communicator made"), step("Init START", 33, "NCCL communicator being made"))
+STEPS: Final[tuple[Step, ...]] = (
+    step("Init COMPLETE", 36, "NCCL communicator made"),
+    step("Init START", 33, "NCCL communicator being made"),
+)
 
 VICTIMS: Final[tuple[Victim, ...]] = (
-    victim("a peer left the process group", message=r"Connection (?:closed|reset) by peer|Broken pipe|Connection was likely closed"),
+    victim(
+        "a peer left the process group", message=r"Connection (?:closed|reset) by peer|Broken pipe|Connection was likely closed"
+    ),
     victim("another rank aborted NCCL", message=r"NCCL communicator was aborted|aborted on rank"),
     victim("another process failed first (torchrun's summary)", exception=r"ChildFailedError"),
-    victim("a child process ended", exception=r"BrokenPipeError|ConnectionResetError|EOFError|BrokenProcessPool|ProcessExitedException|ProcessRaisedException"),
-    victim("the group's store was closed by its owner", message=r"recvValue failed|sendBytes failed|store (?:is )?(?:closed|shut down)"),
+    victim(
+        "a child process ended",
+        exception=r"BrokenPipeError|ConnectionResetError|EOFError|BrokenProcessPool|ProcessExitedException|ProcessRaisedException",
+    ),
+    victim(
+        "the group's store was closed by its owner",
+        message=r"recvValue failed|sendBytes failed|store (?:is )?(?:closed|shut down)",
+    ),
     victim("a Ray actor died", exception=r"ActorDiedError|RayActorError|WorkerCrashedError"),
 )

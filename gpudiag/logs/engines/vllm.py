@@ -8,14 +8,24 @@ from gpudiag.logs.engines.base import SERVING, WORKING, Sign, Step, Victim, sign
 
 SIGNS: Final[tuple[Sign, ...]] = (
     sign("run-start", "non-default args:", r"non-default args: "),
-    sign("worker-died", "died unexpectedly", r"Worker proc (?P<name>\S+) died unexpectedly(?: \(exit code: (?P<code>-?\d+)\))?", everywhere=True),
+    sign(
+        "worker-died",
+        "died unexpectedly",
+        r"Worker proc (?P<name>\S+) died unexpectedly(?: \(exit code: (?P<code>-?\d+)\))?",
+        everywhere=True,
+    ),
     sign("worker-died", "Engine core proc", r"Engine core proc (?P<name>\S+) died unexpectedly"),
     sign("victim", "shared memory broadcast block", r"(?P<what>No available (?:shared memory broadcast )?block found.{0,60})"),
     sign("victim", "RPC call to", r"(?P<what>RPC call to \w+ timed out)"),
     sign("victim", "EngineDeadError", r"(?P<what>EngineDeadError.{0,100})"),
     sign("shutdown", "[shutdown]", r"\[shutdown\] (?P<what>.{1,100})"),
     sign("sigterm", "SIGTERM", r"(?:[Rr]eceived|got) (?:signal )?SIGTERM|[Ss]hutdown initiated"),
-    sign("custom-all-reduce", "custom_all_reduce.cuh", r"custom_all_reduce\.cuh:(?P<line>\d+).{0,20}?(?P<error>'[^']{1,80}'|invalid \w+)", everywhere=True),
+    sign(
+        "custom-all-reduce",
+        "custom_all_reduce.cuh",
+        r"custom_all_reduce\.cuh:(?P<line>\d+).{0,20}?(?P<error>'[^']{1,80}'|invalid \w+)",
+        everywhere=True,
+    ),
     sign("model-class", "Using Transformers", r"Using Transformers (?:backend|modeling backend|implementation).{0,40}"),
 )
 
@@ -42,7 +52,10 @@ STEPS: Final[tuple[Step, ...]] = (
 )
 
 VICTIMS: Final[tuple[Victim, ...]] = (
-    victim("the engine core or a worker failed before it was ready", message=r"Engine core initialization failed|Engine process failed to start"),
+    victim(
+        "the engine core or a worker failed before it was ready",
+        message=r"Engine core initialization failed|Engine process failed to start",
+    ),
     victim("a worker failed before it was ready", message=r"WorkerProc initialization failed|Failed core proc"),
     victim("the engine core is dead", exception=r"EngineDeadError|EngineGenerateError|MQEngineDeadError"),
     victim("an executor's worker is gone", message=r"^Executor failed|^cancelled$|Worker failed with error"),

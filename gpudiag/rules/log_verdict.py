@@ -1,0 +1,165 @@
+"""From LogFacts to the report: the first real cause, what followed from it, or what is missing to name it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from gpudiag.model.finding import Finding
+from gpudiag.model.log import LogFacts
+from gpudiag.model.report import Cost, NotRead, Report, ReportedFinding, ServerState, Target, Verdict
+from gpudiag.rules.log.blame import failures
+from gpudiag.rules.log.case import Failure, LogCase
+from gpudiag.rules.log.findings import global_rank, who
+from gpudiag.rules.log.progress import behind, furthest, served
+from gpudiag.rules.log_registry import LOG_RULES
+
+_MOST_FINDINGS: Final = 8
+_HANGS: Final = ("GPD3", "GPD401", "GPD408", "GPD227", "GPD228")
+
+
+def explain_log(
+    facts: LogFacts,
+    *,
+    command: str = "explain",
+    version: str,
+    host: str = "",
+    generated_at: str | None = None,
+    took_s: float = 0.0,
+) -> Report:
+    """Judge one set of logs.
+
+    `version` is gpudiag's own, `host` the machine that judges (not the one in the log), `took_s` the seconds spent so far.
+    """
+    found = judge(facts)
+    verdict = _verdict(facts, found)
+    return Report(
+        gpudiag=version,
+        host=host or socket.gethostname(),
+        generated_at=generated_at or datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command,
+        target=_target(facts, found),
+        verdict=verdict,
+        findings=tuple(ReportedFinding.of(f) for f in found),
+        waits=(),
+        not_read=_not_read(facts),
+        cost=Cost(wall_s=took_s, stopped_s=0.0),
+    )
+
+
+def judge(facts: LogFacts) -> tuple[Finding, ...]:
+    """The findings, the cause first. A later failure is listed only if it is of another kind and on the same level of blame:
+    hardware, the kernel, or another process's own exception.
+    """
+    candidates = failures(facts)
+    out: dict[str, Finding] = {}
+    for index, failure in enumerate(candidates[:64]):
+        case = LogCase(facts=facts, failure=failure, others=(*candidates[:index], *candidates[index + 1 :]))
+        best = _best(case)
+        if best is not None:
+            out.setdefault(best.code, best)
+        if len(out) >= _MOST_FINDINGS:
+            break
+    return tuple(out.values())
+
+
+def _best(case: LogCase) -> Finding | None:
+    """The most specific finding for one failure. Rules are sorted, so the first that speaks is the best."""
+    for rule in LOG_RULES:
+        for finding in rule.evaluate(case):
+            return finding
+    return None
+
+
+def _verdict(facts: LogFacts, found: Sequence[Finding]) -> Verdict:
+    if found:
+        main = found[0]
+        return Verdict(
+            status="finding", code=main.code, name=main.name, severity=main.severity, title=main.title, confidence=main.confidence,
+            next_step=main.next_steps[0] if main.next_steps else "", culprits=main.culprits,
+        )  # fmt: skip
+    candidates = failures(facts)
+    if candidates:
+        return _insufficient(_answered(facts, candidates[0]), _collect(facts))
+    if served(facts):
+        how = "and was shut down in order" if facts.ending == "stopped" else "and no failure is in the log"
+        return Verdict(
+            status="healthy", code=None, name=None, severity=None, title=f"the server came up {how}", confidence=None,
+            next_step="" if facts.ending == "stopped" else "if it hangs or is gone now, the log cannot tell: gpudiag attach PID, dmesg -T, and its exit status",
+        )  # fmt: skip
+    return _insufficient(_stopped_at(facts), _collect(facts))
+
+
+def _insufficient(title: str, next_step: str) -> Verdict:
+    return Verdict(status="insufficient", code=None, name=None, severity=None, title=title, confidence=None, next_step=next_step)
+
+
+def _answered(facts: LogFacts, failure: Failure) -> str:
+    """Only victims spoke: say what they say, and how far the server got."""
+    what = (
+        failure.trace.victim
+        if failure.trace is not None
+        else failure.event.fields.get("what", failure.event.text)[:100]
+        if failure.event is not None
+        else ""
+    )
+    if failure.kind in ("hang", "victim") and failure.trace is None:
+        return f"something hangs, and this log only holds the complaint about it ({what or 'a watchdog'}); {_stopped_at(facts)}"
+    return f"{who(facts, failure.speaker)} only says that {what or 'another process failed'}; the first failure is not in this log. {_stopped_at(facts)}"
+
+
+def _stopped_at(facts: LogFacts) -> str:
+    last = furthest(facts)
+    if last is None:
+        return "the log names no step of a known server" if facts.sources else "nothing could be read"
+    late = behind(facts)
+    slow = "; behind the others: " + ", ".join(f"{who(facts, m.speaker)} at '{m.name}'" for m in late[:8]) if late else ""
+    return f"the last step in the log is '{last.name}' (line {last.place.number}){slow}"
+
+
+def _collect(facts: LogFacts) -> str:
+    """What would decide it."""
+    if served(facts) or facts.milestones:
+        return "while it hangs: gpudiag attach PID; after a death: dmesg -T, the exit status of each process, and the logs of all ranks and nodes, given together"
+    return "give the whole log of the server, from its first line on, with standard error in it (2>&1)"
+
+
+def _target(facts: LogFacts, found: Sequence[Finding]) -> Target | None:
+    if facts.engine == "unknown" and not facts.milestones and not found:
+        return None
+    return Target(
+        engine=facts.engine, version=facts.version, root_pid=facts.root_pid or 0, state=_state(facts, found), workers=()
+    )
+
+
+def _state(facts: LogFacts, found: Sequence[Finding]) -> ServerState:
+    if found:
+        if found[0].code == "GPD706":
+            return "serving"
+        if found[0].code.startswith(_HANGS) and found[0].code != "GPD304":
+            return "hung"
+        return "crashed"
+    candidates = failures(facts)
+    if candidates:
+        return "hung" if candidates[0].trace is None else "crashed"
+    if not facts.milestones:
+        return "unknown"
+    return "serving" if served(facts) else "starting"
+
+
+def _not_read(facts: LogFacts) -> tuple[NotRead, ...]:
+    out = [NotRead(source=name, reason=reason, help=help) for name, reason, help in facts.unread]
+    out.extend(
+        NotRead(source=s.name, reason=note, help="")
+        for s in facts.sources
+        for note in s.notes
+        if note.startswith(("ends early", "holds")) or "cut" in note
+    )
+    if facts.dropped:
+        out.append(NotRead(source="log", reason=f"{facts.dropped} further messages of the same kinds were only counted", help=""))
+    return tuple(out)
+
+
+__all__ = ["explain_log", "global_rank", "judge"]

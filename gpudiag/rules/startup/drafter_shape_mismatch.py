@@ -1,0 +1,49 @@
+"""GPD215: the drafter's weights do not fit the class that the engine builds for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from gpudiag.model.finding import Finding
+from gpudiag.rules.log.case import LogCase, LogRule
+from gpudiag.rules.log.findings import raised
+
+CODE: Final = "GPD215"
+NAME: Final = "drafter-shape-mismatch"
+
+_PATTERN: Final = re.compile(
+    r"no module or parameter named '(?P<param>[\w.]*(?:draft|d2t|t2d|midlayer|fc)[\w.]*)'|(?P<param2>\bd2t|t2d|draft_id_to_target_id)\b|"
+    r"(?:size mismatch|shape mismatch|mat1 and mat2 shapes cannot be multiplied)[^\n]*"
+)
+
+
+def _evaluate(case: LogCase) -> Iterable[Finding]:
+    hit = case.match(_PATTERN)
+    if hit is None:
+        return
+    drafting = any(
+        word in f"{f.file} {f.function}".lower()
+        for f in hit.node.frames
+        for word in ("eagle", "draft", "spec_decode", "speculative")
+    )
+    named = hit.get("param") or hit.get("param2")
+    if not drafting and not named:
+        return
+    what = f"parameter '{named}'" if named else hit.found.group(0)[:100]
+    yield raised(
+        case,
+        CODE,
+        NAME,
+        hit.node,
+        f"{{who}} cannot load the drafter: {what} does not fit the class the engine built from the drafter's config",
+        [
+            "gpudiag drafter check --target MODEL --draft DRAFTER",
+            "compare vocab_size, draft_vocab_size and hidden_size in the drafter's config.json with its tensors",
+            "a drafter with draft_vocab_size equal to vocab_size must not carry d2t and t2d (vLLM)",
+        ],
+    )
+
+
+RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=85, evaluate=_evaluate)

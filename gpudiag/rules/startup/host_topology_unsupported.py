@@ -1,0 +1,40 @@
+"""GPD225: the machine's NUMA nodes, cores or GPUs do not allow this layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from gpudiag.model.finding import Finding
+from gpudiag.rules.log.case import LogCase, LogRule
+from gpudiag.rules.log.findings import raised
+
+CODE: Final = "GPD225"
+NAME: Final = "host-topology-unsupported"
+
+_PATTERN: Final = re.compile(
+    r"Not enough allowed NUMA nodes[^\n]*|[^\n]*(?:NUMA nodes?|numa node)[^\n]*(?:larger than|less than|not enough|must)[^\n]*|SGLANG_CPU_OMP_THREADS_BIND[^\n]*|VLLM_CPU_OMP_THREADS_BIND[^\n]*|"
+    r"[^\n]*(?:tp_size|world size|tensor parallel)[^\n]*(?:NUMA|numa|number of (?:available )?(?:cores|sockets))[^\n]*"
+)
+
+
+def _evaluate(case: LogCase) -> Iterable[Finding]:
+    hit = case.match(_PATTERN)
+    if hit is None:
+        return
+    yield raised(
+        case,
+        CODE,
+        NAME,
+        hit.node,
+        "{who}: this host's NUMA layout does not allow the ranks asked for: " + hit.found.group(0)[-200:].strip(),
+        [
+            "lscpu | grep -i numa",
+            "bind by hand: VLLM_CPU_OMP_THREADS_BIND='0-7|8-15' (vLLM), SGLANG_CPU_OMP_THREADS_BIND='0-7|8-15' (SGLang)",
+            "or fewer ranks",
+        ],
+    )
+
+
+RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=75, evaluate=_evaluate)
