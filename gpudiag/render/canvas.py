@@ -52,7 +52,7 @@ class Canvas:
         rows = wrap(text, first, room)
         for number, row in enumerate(rows):
             # A command that is too long gets what room there is to its left before it sticks out on the right.
-            left = min(indent, max(2, self.width - cells(row)))
+            left = min(indent, max(2, self.width - cells(row))) if "`" in row else indent
             start = list(head) if number == 0 else [(" " * left, PLAIN)]
             if number == 0 and right:
                 self.ends([*start, (row, style)], right)

@@ -11,7 +11,7 @@ from gpudiag.model.node import Node
 from gpudiag.model.report import Report, Worker
 from gpudiag.model.server import Rank
 
-_WHERE: Final = re.compile(r"(?P<function>.*) \((?P<file>.*):(?P<line>\d+)\)")
+_WHERE: Final = re.compile(r"(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)")
 
 
 def rank_number(rank: Rank) -> int | None:

@@ -90,7 +90,7 @@ def report(
             severity=first.severity if first else None,
             title=first.title if first else title,
             confidence=first.confidence if first else None,
-            next_step=first.next_steps[0] if first else next_step,
+            next_step=first.next_steps[0] if first and first.next_steps else next_step,
             culprits=culprits,
         ),
         findings=findings,
@@ -242,7 +242,7 @@ def stopped(count: int = 8) -> Report:
             NotRead(
                 source="python stacks of pid 3990",
                 reason="the process belongs to uid 1000 and this user may not trace it",
-                help=f"sudo {SITE}/../../../bin/gpudiag attach 3990",
+                help="sudo /opt/venv/bin/gpudiag attach 3990",
             ),
         ),
     )
