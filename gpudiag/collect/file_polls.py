@@ -15,8 +15,8 @@ from gpudiag.collect.expressions import Expressions, Place
 from gpudiag.collect.memory import TargetMemory
 from gpudiag.collect.pyobject import MAX_TEXT, PyObjects
 from gpudiag.collect.python_target import supported_layout
-from gpudiag.collect.source import SourceFiles, Unreadable
-from gpudiag.collect.syntax_polls import WORDS, polls_at
+from gpudiag.collect.source import Function, SourceFiles, Unreadable
+from gpudiag.collect.syntax_polls import WORDS, Poll, polls_at
 from gpudiag.collect.target_files import working_directory
 from gpudiag.model.stack import FilePoll, PyStack
 
@@ -59,14 +59,11 @@ class _Look:
         if _FILELOCK.search(frame.file):
             yield from self._soft_lock(stack, index)
             return
-        block = self._sources.block(frame.file, frame.function, frame.line)
-        if isinstance(block, Unreadable) or not block.mentions("while ", "while(") or not block.mentions(*WORDS):
-            return
-        function = block.function(frame.function, frame.line)
+        function = self._sources.function(frame.file, frame.function, frame.line, ("while ", "while("), WORDS)
         if isinstance(function, Unreadable):
             return
         place = Place(stack, index, function)
-        for poll in polls_at(function.node, frame.line):
+        for poll in _polls_at(function, frame.line):
             if poll.function is not None and not self._asks_for_files(poll.function, place):
                 continue
             path = self._absolute(self._text(poll.path, place))
@@ -163,6 +160,14 @@ class _Look:
         whole = path if path.startswith("/") else posixpath.join(working_directory(self._pid), path)
         # After a symlink '..' is not the way back, so such a path stays as it is.
         return whole if ".." in whole.split("/") else posixpath.normpath(whole)
+
+
+def _polls_at(function: Function, line: int) -> tuple[Poll, ...]:
+    try:
+        return polls_at(function.node, line)
+    except RecursionError:
+        # Only a source made for it is nested that deeply.
+        return ()
 
 
 def _joined(separator: str, parts: list[str | None]) -> str | None:

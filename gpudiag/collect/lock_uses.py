@@ -21,7 +21,7 @@ from gpudiag.collect.memory import TargetMemory
 from gpudiag.collect.pylock import PyLock, lock_behind
 from gpudiag.collect.pyobject import PyObjects
 from gpudiag.collect.python_target import supported_layout
-from gpudiag.collect.source import SourceFiles, Unreadable
+from gpudiag.collect.source import Function, SourceFiles, Unreadable
 from gpudiag.collect.syntax_locks import Acquire, acquire_at, acquired_before, enclosing_withs
 from gpudiag.model.stack import Frame, LockUse, PyStack
 
@@ -34,6 +34,9 @@ _HOLDERS: Final = re.compile(
 
 _NO_LOCK: Final = frozenset({"Thread.join", "Thread._wait_for_tstate_lock", "Thread._stop", "_shutdown"})
 """Functions of threading.py that wait for the end of a thread, up to CPython 3.12 on a lock that stands for it."""
+
+_WORDS: Final = ("with ", "with(", "acquire", "__enter__")
+"""One of these is in every function that takes a lock."""
 
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
 
@@ -60,6 +63,15 @@ class _Blocked:
     lock: PyLock
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What the source says about a line of a function; the same for every thread that stands there."""
+
+    function: Function
+    held: tuple[ast.expr, ...]
+    acquires: tuple[Acquire, ...]
+
+
 class _Look:
     def __init__(self, pid: int, stacks: tuple[PyStack, ...], memory: TargetMemory, objects: PyObjects) -> None:
         self._pid = pid
@@ -67,6 +79,7 @@ class _Look:
         self._objects = objects
         self._expressions = Expressions(objects, stacks)
         self._sources = SourceFiles(pid)
+        self._lines: dict[tuple[str, str, int], _Line | None] = {}
 
     def uses(self, stack: PyStack) -> Iterator[LockUse]:
         """The uses of one thread, innermost frame first."""
@@ -87,12 +100,12 @@ class _Look:
         frame = stack.frames[index]
         if _STANDARD_LIBRARY.search(frame.file) and not _HOLDERS.search(frame.file):
             return
-        place = self._place(stack, index)
-        if place is None:
+        line = self._line(frame)
+        if line is None:
             return
-        node = place.function.node
+        place = Place(stack, index, line.function)
         entered = blocked.acquire.entered if blocked is not None and blocked.place.index == index else ()
-        for expression in (*enclosing_withs(node, frame.line), *acquired_before(node, frame.line), *entered):
+        for expression in (*line.held, *entered):
             yield place, expression
 
     def _blocked(self, stack: PyStack) -> _Blocked | None:
@@ -113,12 +126,13 @@ class _Look:
 
     def _acquired(self, stack: PyStack, index: int, asleep_on: int | None) -> _Blocked | None:
         """The acquisition that a frame is in: the one whose word the thread sleeps on, else the first lock that is taken."""
-        place = self._place(stack, index)
-        if place is None:
+        line = self._line(stack.frames[index])
+        if line is None:
             return None
+        place = Place(stack, index, line.function)
         candidates = [
             _Blocked(place, acquire, lock)
-            for acquire in acquire_at(place.function.node, place.frame.line)
+            for acquire in line.acquires
             if not _is_notification(place.frame, acquire) and (lock := self._lock(acquire.lock, place)) is not None
         ]
         if asleep_on is not None:
@@ -144,10 +158,11 @@ class _Look:
         if stack.frames[1].function != "Semaphore.acquire":
             return None
         address = stack.frames[1].locals.get("self")
-        place = self._place(stack, 2)
-        if address is None or place is None:
+        line = self._line(stack.frames[2])
+        if address is None or line is None:
             return None
-        for acquire in acquire_at(place.function.node, place.frame.line):
+        place = Place(stack, 2, line.function)
+        for acquire in line.acquires:
             lock = self._lock(acquire.lock, place)
             if lock is not None and lock.address == address:
                 return _Blocked(place, acquire, lock)
@@ -161,13 +176,24 @@ class _Look:
         locks = [lock_behind(self._objects, self._memory, address) for address in waits]
         return frozenset(lock.address for lock in locks if lock)
 
-    def _place(self, stack: PyStack, index: int) -> Place | None:
-        frame = stack.frames[index]
-        block = self._sources.block(frame.file, frame.function, frame.line)
-        if isinstance(block, Unreadable) or not block.mentions("with ", "with(", "acquire", "__enter__"):
+    def _line(self, frame: Frame) -> _Line | None:
+        """What the source says about the line a frame is at; None without source or without a lock in it."""
+        key = frame.file, frame.function, frame.line
+        if key not in self._lines:
+            self._lines[key] = self._read_line(*key)
+        return self._lines[key]
+
+    def _read_line(self, file: str, qualname: str, line: int) -> _Line | None:
+        function = self._sources.function(file, qualname, line, _WORDS)
+        if isinstance(function, Unreadable):
             return None
-        function = block.function(frame.function, frame.line)
-        return None if isinstance(function, Unreadable) else Place(stack, index, function)
+        node = function.node
+        try:
+            held = (*enclosing_withs(node, line), *acquired_before(node, line))
+            return _Line(function, held, acquire_at(node, line))
+        except RecursionError:
+            # Only a source made for it is nested that deeply.
+            return None
 
     def _lock(self, expression: ast.expr, place: Place) -> PyLock | None:
         address = self._expressions.address(expression, place)

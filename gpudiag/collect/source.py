@@ -21,14 +21,17 @@ from gpudiag.collect import procfs
 from gpudiag.collect.target_files import open_regular
 
 SIZE_LIMIT: Final = 4 << 20
-WHOLE_FILE_LIMIT: Final = 256 << 10
+WHOLE_FILE_LIMIT: Final = 64 << 10
 """Largest file, in bytes, that is parsed whole: for code outside any function, or where the function was not found."""
 
+_SUFFIXES: Final = (".py", ".pyw")
 _BLOCK_LIMIT: Final = 256 << 10
 _CACHED_FILES: Final = 64
 _STARTED_SLACK_S: Final = 0.1
 """A start time is known to a clock tick (10 ms), file times on coarse file systems to less."""
 _CANDIDATES: Final = 8
+_PARSE_BUDGET: Final = 2 << 20
+"""Characters that one look parses for one process, about a second's worth: its source is as hostile as its memory."""
 
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
@@ -62,15 +65,26 @@ class Block:
     name: str | None
     _tree: ast.Module | Unreadable | None = None
 
-    def mentions(self, *words: str) -> bool:
-        """Whether one of the words is in the text at all: the cheap question before `function`."""
+    @property
+    def parsed(self) -> bool:
+        return self._tree is not None
+
+    @property
+    def length(self) -> int:
+        return sum(map(len, self.lines))
+
+    def mentions(self, words: tuple[str, ...]) -> bool:
+        """Whether one of the words is in the text."""
         text = "\n".join(self.lines)
         return any(word in text for word in words)
 
     def function(self, qualname: str, line: int) -> Function | Unreadable:
         """The function with this qualified name around this line, or why not."""
         tree = self._parsed()
-        found = tree if isinstance(tree, Unreadable) else find_function(tree, qualname, line)
+        try:
+            found = tree if isinstance(tree, Unreadable) else find_function(tree, qualname, line)
+        except RecursionError:
+            return Unreadable("the source is nested too deeply")
         if isinstance(found, Unreadable) and self.name is not None:
             return self.file.whole().function(qualname, line)
         return found
@@ -81,7 +95,7 @@ class Block:
         return self._tree
 
     def _parse(self) -> ast.Module | Unreadable:
-        if sum(map(len, self.lines)) > _BLOCK_LIMIT:
+        if self.length > _BLOCK_LIMIT:
             return Unreadable("the source is too long to parse")
         lead = "\n" * self.first
         if self.first and self.lines[0][:1].isspace():
@@ -156,24 +170,31 @@ class SourceFiles:
         self._pid = pid
         self._files: dict[str, SourceFile | Unreadable] = {}
         self._started: float | None = None
+        self._budget = _PARSE_BUDGET
 
-    def block(self, path: str, qualname: str, line: int) -> Block | Unreadable:
-        """The block of a frame's function. Never raises: a target that is gone is a reason too."""
+    def function(self, path: str, qualname: str, line: int, *words: tuple[str, ...]) -> Function | Unreadable:
+        """The parsed function of a frame, or why there is none.
+
+        Each group of `words` has to be in the text with one of its words: the cheap question, before anything is parsed.
+        Never raises: a target that is gone is a reason too.
+        """
         file = self._files.get(path)
         if file is None:
             file = self._files[path] = self._open(path)
-        return file if isinstance(file, Unreadable) else file.block(qualname, line)
-
-    def function(self, path: str, qualname: str, line: int) -> Function | Unreadable:
-        """The parsed function of a frame, or why there is none."""
-        block = self.block(path, qualname, line)
-        return block if isinstance(block, Unreadable) else block.function(qualname, line)
+        block = file if isinstance(file, Unreadable) else file.block(qualname, line)
+        if isinstance(block, Unreadable):
+            return block
+        if not all(block.mentions(group) for group in words):
+            return Unreadable("nothing of interest in it")
+        if not block.parsed:
+            self._budget -= block.length
+        return block.function(qualname, line) if self._budget >= 0 else Unreadable("too much source to parse")
 
     def _open(self, path: str) -> SourceFile | Unreadable:
-        if path.startswith("<") or not path.endswith((".py", ".pyw")):
+        if path.startswith("<") or not path.endswith(_SUFFIXES):
             return Unreadable("no source file")
         try:
-            fd = open_regular(self._pid, path)
+            fd = open_regular(self._pid, path, _SUFFIXES)
         except OSError as error:
             return Unreadable(f"cannot open the source: {error.strerror}")
         try:
@@ -209,6 +230,7 @@ def find_function(tree: ast.Module, qualname: str, line: int) -> Function | Unre
     """The function called `qualname` (as in __qualname__, or a tail of it) whose text holds `line`."""
     if qualname == "<module>":
         return Function(tree)
+    depth = qualname.count(".<locals>.")
     path: list[FunctionNode] = []
     best: Function | None = None
     built = ""
@@ -216,7 +238,7 @@ def find_function(tree: ast.Module, qualname: str, line: int) -> Function | Unre
     while (holder := _holder(body, line)) is not None:
         built = f"{built}.{holder.name}" if built else holder.name
         if not isinstance(holder, ast.ClassDef):
-            if qualname == built or qualname.endswith(f".{built}"):
+            if len(path) == depth and (qualname == built or qualname.endswith(f".{built}")):
                 best = Function(holder, tuple(path))
             path.append(holder)
             built += ".<locals>"
