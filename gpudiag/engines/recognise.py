@@ -13,7 +13,7 @@ from gpudiag.model.reading import Ok
 from gpudiag.model.server import Engine, Member, Rank, Server
 from gpudiag.model.snapshot import Snapshot
 
-SPECS: tuple[EngineSpec, ...] = (sglang.SPEC, vllm.SPEC, torch.SPEC, torch.TITLED)
+SPECS: tuple[EngineSpec, ...] = (sglang.SPEC, vllm.SPEC, torch.TITLED, torch.SPEC)
 """In order of trust: the first that recognises a process decides."""
 
 COMPILERS = frozenset(
@@ -71,29 +71,26 @@ def _without_heirs(known: Mapping[int, Recognised], by_pid: Mapping[int, Process
 def _root(pid: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised]) -> int:
     """Climb to the topmost process of the same engine, or to the script that started an engine as a library."""
     top, seen = pid, {pid}
-    current = by_pid[pid]
-    while (parent := by_pid.get(current.ppid)) is not None and parent.pid not in seen and parent.pid > 1:
+    while (parent := by_pid.get(by_pid[top].ppid)) is not None and parent.pid > 1 and parent.pid not in seen:
         seen.add(parent.pid)
-        if parent.pid in known and known[parent.pid].engine == known[pid].engine:
-            top = parent.pid
-            if known[parent.pid].root:
-                break
-        elif not _starts_engines(parent):
+        if known[top].root:
+            return top
+        if parent.pid not in known:
+            if _starts_engines(parent):
+                return parent.pid
             break
-        elif not known[top].root:
-            top = parent.pid
-        current = parent
-    if top == pid and not known[pid].root:
-        return _orphan_root(pid, by_pid, known)
-    return top
+        if known[parent.pid].engine != known[pid].engine:
+            break
+        top = parent.pid
+    return top if top != pid or known[pid].root else _orphan_root(pid, by_pid, known)
 
 
 def _starts_engines(process: Process) -> bool:
-    """Whether this can be the user's own script around an engine: a Python interpreter that is not ours."""
-    words = arguments(process)
-    if any("gpudiag" in w or "pytest" in w for w in words[:4]):
+    """Whether this can be the user's own script around an engine: a Python interpreter that runs neither us nor a test runner."""
+    words = [w.rsplit("/", 1)[-1] for w in arguments(process)[:4]]
+    if any(w in ("gpudiag", "pytest") for w in words):
         return False
-    return process.name.startswith(_INTERPRETERS) or bool(words and words[0].rsplit("/", 1)[-1].startswith(_INTERPRETERS))
+    return process.name.startswith(_INTERPRETERS) or bool(words and words[0].startswith(_INTERPRETERS))
 
 
 def _orphan_root(pid: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised]) -> int:

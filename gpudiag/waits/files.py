@@ -108,30 +108,22 @@ def _kernel_lock(context: Context, waiter: tuple[int, int], lock: FileLock) -> I
         yield context.edge(waiter, context.index.owner(lock.pid), "file-lock", "acquire", evidence, need="reply")
         return
     # flock belongs to the open file: after its taker died, whoever inherited the descriptor keeps it locked.
-    keepers = [
+    heirs = [
         p.pid
         for p in context.index.snapshot.processes
-        if p.pid != waiter[0]
-        and isinstance(p.fds, Ok)
-        and any(f.inode == lock.inode and f.device == lock.device for f in p.fds.value)
+        if p.pid != waiter[0] and isinstance(p.fds, Ok) and any(f.inode == lock.inode and f.device == lock.device for f in p.fds.value)
     ]
-    for pid in keepers:
-        claim = f"pid {lock.pid} took the lock on {path} and is gone; pid {pid} still has the file open and so keeps it locked"
-        yield context.edge(
-            waiter,
-            context.index.owner(pid),
-            "file-lock",
-            "acquire",
-            Evidence(source="file-locks", claim=claim, excerpt=excerpt, at=context.at),
-            need="reply",
-        )
-    if not keepers:
+    if heirs and not context.index.alive(lock.pid):
+        kept = ", ".join(f"pid {p}" for p in heirs)
+        gone = Evidence(source="file-locks", claim=f"pid {lock.pid}, which took the lock on {path}, is gone", excerpt=excerpt, at=context.at)
+        open_in = Evidence(source="open-files", claim=f"{kept} inherited the open file and so keeps it locked", at=context.at)
+        yield context.edge(waiter, node.file(path), "file-lock", "acquire", gone, open_in, need="reply")
+        return
+    for pid in heirs:
+        claim = f"pid {pid} has {path} open, on which the lock is held"
+        evidence = Evidence(source="file-locks", claim=claim, excerpt=excerpt, at=context.at)
+        yield context.edge(waiter, context.index.owner(pid), "file-lock", "acquire", evidence, need="reply")
+    if not heirs:
         claim = f"the lock on {path} is held by nobody that can be seen here"
-        yield context.edge(
-            waiter,
-            node.file(path),
-            "file-lock",
-            "acquire",
-            Evidence(source="absence", claim=claim, excerpt=excerpt, at=context.at),
-            need="reply",
-        )
+        evidence = Evidence(source="absence", claim=claim, excerpt=excerpt, at=context.at)
+        yield context.edge(waiter, node.file(path), "file-lock", "acquire", evidence, need="reply")

@@ -36,7 +36,10 @@ def edges(context: Context) -> Iterator[Edge]:
 
 
 def gil_keeper(context: Context, process: Process) -> int | None:
-    """The thread that owned the GIL in every look while it slept in one system call, or computed in one native call."""
+    """The thread that owned the GIL in every look while it slept in one system call.
+
+    One that computes cannot be told from a thread that runs Python and gives the GIL away every few milliseconds.
+    """
     owners = []
     for snapshot in context.observation.snapshots:
         then = snapshot.process(process.pid)
@@ -45,7 +48,7 @@ def gil_keeper(context: Context, process: Process) -> int | None:
         owners.append(next((s.tid for s in then.stacks.value if s.owns_gil), None))
     if len(owners) < 2 or len(set(owners)) != 1 or owners[0] is None:  # noqa: PLR2004
         return None
-    return owners[0] if context.motion(process.pid, owners[0]) in (Motion.FROZEN, Motion.SPINNING) else None
+    return owners[0] if context.motion(process.pid, owners[0]) is Motion.FROZEN else None
 
 
 def _asks_for_gil(context: Context, pid: int, tid: int) -> bool:

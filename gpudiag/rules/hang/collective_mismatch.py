@@ -42,14 +42,20 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             yield from report(picture, cause, groups, RULE, "ranks call different collectives")
 
 
-def report(picture: Picture, cause: Cause, groups: dict[str, list[InCollective]], rule: Rule[Picture], what: str) -> Iterator[Finding]:
+def report(
+    picture: Picture, cause: Cause, groups: dict[str, list[InCollective]], rule: Rule[Picture], what: str
+) -> Iterator[Finding]:
     """The finding for either rule: each operation with its ranks, the odd ones first."""
     members = [one for ones in groups.values() for one in ones]
     moved = [picture.still_evidence(one.member.pid, one.member.pid) for one in members]
     if any(m is None for m in moved):
         return
     links: list[Link] = [
-        (picture.stack_evidence(one.member.pid, one.member.pid, one.known.frame, f"{_rank(picture, one.member)} stands in {one.op}"),)
+        (
+            picture.stack_evidence(
+                one.member.pid, one.member.pid, one.known.frame, f"{_rank(picture, one.member)} stands in {one.op}"
+            ),
+        )
         for one in members
     ]
     links += [(m,) for m in moved if m is not None]
@@ -61,7 +67,8 @@ def report(picture: Picture, cause: Cause, groups: dict[str, list[InCollective]]
         title=f"{what}: {sides}",
         links=links,
         culprits=tuple(
-            culprit(picture, node.thread(one.member.pid, one.member.pid), frame=one.known.caller or one.known.frame) for one in members
+            culprit(picture, node.thread(one.member.pid, one.member.pid), frame=one.known.caller or one.known.frame)
+            for one in members
         ),
         consequences=consequences(picture, cause),
         next_steps=(

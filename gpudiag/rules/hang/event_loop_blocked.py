@@ -13,7 +13,14 @@ from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
 _LOOPS = (("asyncio/base_events.py", "_run_once"), ("uvloop/__init__.py", "run"), ("uvloop/__init__.py", "__init__"))
-_IDLE = ("selectors.py", "asyncio/base_events.py", "asyncio/runners.py", "asyncio/events.py", "uvloop/__init__.py", "uvicorn/_compat.py")
+_IDLE = (
+    "selectors.py",
+    "asyncio/base_events.py",
+    "asyncio/runners.py",
+    "asyncio/events.py",
+    "uvloop/__init__.py",
+    "uvicorn/_compat.py",
+)
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
@@ -28,7 +35,9 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         if any(e.wait.need == "reply" and e.holder != target for e in picture.edges_from(target)):
             continue
         pending = picture.demand
-        if pending.state != "pending" or (pending.why == "client" and process.pid not in pending.frontends and target not in causes):
+        if pending.state != "pending" or (
+            pending.why == "client" and process.pid not in pending.frontends and target not in causes
+        ):
             continue
         moved = still(picture, process.pid, process.pid)
         if moved is None:

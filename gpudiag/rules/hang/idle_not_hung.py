@@ -30,7 +30,9 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     for member in in_work_loop:
         known = picture.known(member.pid, member.pid)
         if known is not None:
-            links.append((picture.stack_evidence(member.pid, member.pid, known.frame, f"{member.role} pid {member.pid} waits for work"),))
+            links.append(
+                (picture.stack_evidence(member.pid, member.pid, known.frame, f"{member.role} pid {member.pid} waits for work"),)
+            )
     yield finding(
         RULE.code,
         RULE.name,
@@ -39,7 +41,9 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         links=links,
         culprits=tuple(culprit(picture, f"pid:{m.pid}") for m in ranks[:1]),
         subjects=tuple(f"pid:{m.pid}" for m in ranks),
-        next_steps=("send one request with a deadline, then attach again while it waits: `curl -m 30 .../v1/completions -d ...`",),
+        next_steps=(
+            "send one request with a deadline, then attach again while it waits: `curl -m 30 .../v1/completions -d ...`",
+        ),
     )
 
 

@@ -56,7 +56,9 @@ def _links(picture: Picture, path: str, edge: Edge) -> list[Link] | None:
     if not far:
         return [edge.wait.evidence] if _all_readable(picture) else None
     gone = _missing(picture, waiter or 0)
-    if gone is None or any(picture.motion(p, t.tid) in (Motion.MOVING, Motion.SPINNING) for p in far for t in picture.index.by_pid[p].threads):
+    if gone is None or any(
+        picture.motion(p, t.tid) in (Motion.MOVING, Motion.SPINNING) for p in far for t in picture.index.by_pid[p].threads
+    ):
         return None
     eliminated = Evidence(
         source="elimination",
@@ -69,7 +71,11 @@ def _links(picture: Picture, path: str, edge: Edge) -> list[Link] | None:
 def _missing(picture: Picture, waiter: int) -> Evidence | None:
     """A process that should be at the other end: a dead child of the waiter, or one that every other rank still has."""
     for process in picture.observation.last.processes:
-        if process.state in GONE and process.ppid in (waiter, picture.server.root_pid) and process.pid not in {g.pid for g in picture.lost}:
+        if (
+            process.state in GONE
+            and process.ppid in (waiter, picture.server.root_pid)
+            and process.pid not in {g.pid for g in picture.lost}
+        ):
             claim = f"pid {process.pid} ({process.name}), a child of pid {process.ppid}, is dead"
             return Evidence(source="process-state", claim=claim, excerpt=f"state {process.state}", at=picture.at)
     ranks = [m.pid for m in picture.server.ranks if picture.index.alive(m.pid)]

@@ -22,7 +22,7 @@ def _idle_peer(picture: Picture) -> Iterator[Finding]:
     """The peer that owes the answer stands in its own wait for work."""
     for end in terminals(picture):
         known = picture.known(end.pid, end.tid)
-        into = [e for e in picture.edges_to(end.node) if e.mode == "read" and e.wait.kind in ("ipc", "socket")]
+        into = [e for e in picture.edges_to(end.node) if e.mode == "read" and e.wait.kind in ("ipc", "socket", "child")]
         moved = still(picture, end.pid, end.tid)
         if known is None or known.need != "work" or not into or moved is None or end.motion is not Motion.FROZEN:
             continue
@@ -42,7 +42,7 @@ def _idle_peer(picture: Picture) -> Iterator[Finding]:
 def _both_listen(picture: Picture) -> Iterator[Finding]:
     for cause in picture.causes:
         inside = [e for n in cause.nodes for e in picture.edges_from(n) if e.holder in cause.nodes]
-        if not cause.cyclic or not inside or not all(e.mode == "read" and e.wait.kind in ("ipc", "socket") for e in inside):
+        if not cause.cyclic or not inside or not all(e.mode == "read" and e.wait.kind in ("ipc", "socket", "child") for e in inside):
             continue
         members = [picture.member_of(n) for n in cause.nodes]
         if all(m is not None and m.ranked for m in members):

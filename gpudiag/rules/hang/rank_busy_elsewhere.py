@@ -22,7 +22,11 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         stack = picture.stack(end.pid, end.tid)
         if stack is None or any(part in f.file for f in stack.frames for part in COMPILE_FILES):
             continue
-        frozen = [w for w in end.cause.waiters if (pid := node.pid_of(w)) and picture.motion(pid, node.tid_of(w) or pid) is Motion.FROZEN]
+        frozen = [
+            w
+            for w in end.cause.waiters
+            if (pid := node.pid_of(w)) and picture.motion(pid, node.tid_of(w) or pid) is Motion.FROZEN
+        ]
         if not frozen:
             continue
         waits = still(picture, node.pid_of(frozen[0]) or 0, node.tid_of(frozen[0]) or 0)

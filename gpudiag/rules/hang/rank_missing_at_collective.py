@@ -54,7 +54,17 @@ def _waits_somehow(picture: Picture, pid: int, tid: int) -> bool:
     if known is not None and (known.kind in _EXPLAINED or known.need == "work"):
         return True
     call = picture.index.syscall(pid, tid)
-    return call is not None and call.name in ("futex", "read", "recvfrom", "recvmsg", "poll", "epoll_wait", "wait4", "waitid", "flock")
+    return call is not None and call.name in (
+        "futex",
+        "read",
+        "recvfrom",
+        "recvmsg",
+        "poll",
+        "epoll_wait",
+        "wait4",
+        "waitid",
+        "flock",
+    )
 
 
 RULE = Rule(code="GPD301", name="rank-missing-at-collective", severity="error", evaluate=evaluate, specificity=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudiag.model import node
-from gpudiag.model.finding import Finding
+from gpudiag.model.finding import Evidence, Finding
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import consequences, culprit, label, waiting
@@ -30,21 +30,35 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         first = label(picture, waiters[0])
         more = f" and {len(waiters) - 1} more" if len(waiters) > 1 else ""
         verb = "waits" if len(waiters) == 1 else "wait"
-        others = f"; {waiting(picture, cause)}" if picture.waiting_ranks(cause) else ""
+        others = f"; {waiting(picture, cause, besides=waiters)}" if set(cause.waiters) - set(waiters) else ""
+        kept = any(e.source == "open-files" and "inherited" in e.claim for e in evidence)
+        what = "a file lock whose taker is dead" if kept else "a lock file that no process has open"
         yield finding(
             RULE.code,
             RULE.name,
             RULE.severity,
-            title=f"{first}{more} {verb} for a lock file that no process has open{others}",
+            title=f"{first}{more} {verb} for {what}{others}",
             links=[link for link in links if link],
             culprits=tuple(culprit(picture, w, path=path) for w in waiters),
             subjects=(cause.nodes[0], *waiters),
             consequences=consequences(picture, cause),
-            next_steps=(
-                f"make sure that no build is running on any host that shares this path, then `rm {path}`",
-                "the waiting process goes on by itself once the file is gone; no restart is needed",
-            ),
+            next_steps=_inherited(evidence) if kept else _remove(path),
         )
+
+
+def _remove(path: str) -> tuple[str, ...]:
+    return (
+        f"make sure that no build is running on any host that shares this path, then `rm {path}`",
+        "the waiting process goes on by itself once the file is gone; no restart is needed",
+    )
+
+
+def _inherited(evidence: tuple[Evidence, ...]) -> tuple[str, ...]:
+    claim = next(e.claim for e in evidence if e.source == "open-files")
+    return (
+        f"{claim}: end it if it is a leftover, and the waiting process goes on",
+        "whoever starts processes while it holds a lock should open the lock file with O_CLOEXEC",
+    )
 
 
 RULE = Rule(code="GPD307", name="stale-file-lock-wait", severity="error", evaluate=evaluate, specificity=80)

@@ -140,11 +140,20 @@ def standing(picture: Picture, pid: int, tid: int) -> tuple[Evidence, ...]:
         inner = stack.frames[0]
         inside = f" (inside {inner.where})" if inner is not frame else ""
         found.append(
-            Evidence(source="python-stack", claim=f"thread {tid} of pid {pid} stands in {frame.where}", excerpt=f"{frame.where}{inside}", at=picture.at)
+            Evidence(
+                source="python-stack",
+                claim=f"thread {tid} of pid {pid} stands in {frame.where}",
+                excerpt=f"{frame.where}{inside}",
+                at=picture.at,
+            )
         )
     call = picture.index.syscall(pid, tid)
     if call is not None:
-        found.append(Evidence(source="system-call", claim=f"thread {tid} of pid {pid} sleeps in {call.name}", excerpt=_call(call), at=picture.at))
+        found.append(
+            Evidence(
+                source="system-call", claim=f"thread {tid} of pid {pid} sleeps in {call.name}", excerpt=_call(call), at=picture.at
+            )
+        )
     return tuple(found)
 
 
@@ -158,15 +167,16 @@ def _call(call: Syscall) -> str:
     return f"{call.name}({', '.join(hex(a) for a in call.args[:4])})"
 
 
-def waiting(picture: Picture, cause: Cause) -> str:
-    """`3 ranks wait for it`, or who else does."""
-    ranks = picture.waiting_ranks(cause)
+def waiting(picture: Picture, cause: Cause, besides: Sequence[Node] = ()) -> str:
+    """`3 ranks wait for it`, or who else does; `besides` are the nodes that the sentence has named already."""
+    named = {node.pid_of(n) for n in besides}
+    ranks = [m for m in picture.waiting_ranks(cause) if m.pid not in named]
     requests = picture.demand.requests
     parts = [f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}"] if ranks else []
     if requests:
         parts.append(f"{requests} request{'s' if requests != 1 else ''}")
     if not parts:
-        others = len({node.pid_of(w) for w in cause.waiters})
+        others = len({node.pid_of(w) for w in cause.waiters} - named)
         parts = [f"{others} process{'es' if others != 1 else ''}"]
     single = len(parts) == 1 and parts[0].startswith("1 ")
     return f"{' and '.join(parts)} wait{'s' if single else ''} for it"

@@ -55,7 +55,7 @@ def _held(picture: Picture, target: Node) -> bool:
 
 def _all_read(picture: Picture, nodes: Sequence[Node], inside: Sequence[Edge]) -> bool:
     """Two processes that each listen to the other: a message was lost (328), unless both are ranks of one group."""
-    if not all(e.mode == "read" and e.wait.kind in ("ipc", "socket") for e in inside):
+    if not all(e.mode == "read" and e.wait.kind in ("ipc", "socket", "child") for e in inside):
         return False
     members = [picture.member_of(n) for n in nodes]
     return not all(m is not None and m.ranked for m in members)

@@ -8,7 +8,7 @@ from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.rules.hang.standing import consequences, culprit, label, stacks_readable, standing, still, terminals, waiting
+from gpudiag.rules.hang.standing import consequences, culprit, frame_of, label, stacks_readable, standing, still, terminals, waiting
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
@@ -25,7 +25,9 @@ def _events(picture: Picture) -> Iterator[Finding]:
         if known is None or known.kind != "event" or known.need == "work" or moved is None or end.motion is not Motion.FROZEN:
             continue
         active = [
-            t for t in end.process.threads if t.tid != end.tid and picture.motion(end.pid, t.tid) in (Motion.MOVING, Motion.SPINNING)
+            t
+            for t in end.process.threads
+            if t.tid != end.tid and picture.motion(end.pid, t.tid) in (Motion.MOVING, Motion.SPINNING)
         ]
         if active or not stacks_readable(end.process):
             continue
@@ -39,7 +41,7 @@ def _events(picture: Picture) -> Iterator[Finding]:
             RULE.code,
             RULE.name,
             RULE.severity,
-            title=f"{label(picture, end.node)} waits in {known.frame.function} for something nobody will do; {waiting(picture, end.cause)}",
+            title=f"{label(picture, end.node)} waits{_where(picture, end.node)} for something nobody will do; {waiting(picture, end.cause)}",
             links=links,
             culprits=(culprit(picture, end.node),),
             consequences=consequences(picture, end.cause),
@@ -48,6 +50,11 @@ def _events(picture: Picture) -> Iterator[Finding]:
                 "search the log for an exception in a thread or callback of this process before the hang",
             ),
         )
+
+
+def _where(picture: Picture, target: str) -> str:
+    frame = frame_of(picture, target)
+    return f" in {frame.function}" if frame else ""
 
 
 def _locks(picture: Picture) -> Iterator[Finding]:
@@ -69,7 +76,9 @@ def _locks(picture: Picture) -> Iterator[Finding]:
             culprits=(culprit(picture, edge.waiter),),
             subjects=(edge.waiter, target),
             consequences=consequences(picture, cause),
-            next_steps=("look for an acquire() without release() on some path: an exception, an early return, a thread that ended",),
+            next_steps=(
+                "look for an acquire() without release() on some path: an exception, an early return, a thread that ended",
+            ),
         )
 
 

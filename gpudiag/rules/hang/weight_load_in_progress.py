@@ -13,14 +13,26 @@ from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import culprit, label
 from gpudiag.waits.picture import Picture
 
-LOAD_FUNCTIONS = ("load_weights", "load_model", "get_all_weights", "safetensors_weights_iterator", "pt_weights_iterator", "safe_open", "load_file")
+LOAD_FUNCTIONS = (
+    "load_weights",
+    "load_model",
+    "get_all_weights",
+    "safetensors_weights_iterator",
+    "pt_weights_iterator",
+    "safe_open",
+    "load_file",
+)
 LOAD_FILES = ("weight_utils.py", "model_loader/loader.py", "default_loader.py", "safetensors/torch.py", "base_loader.py")
 ENOUGH_BYTES = 1 << 20
 """One MiB between two looks: a loader that makes progress reads far more, a log writer far less."""
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    loading = [(m, p, frame, grown) for m, p in picture.members() if (frame := _loads(picture, m, p)) and (grown := _bytes(picture, p)) >= ENOUGH_BYTES]
+    loading = [
+        (m, p, frame, grown)
+        for m, p in picture.members()
+        if (frame := _loads(picture, m, p)) and (grown := _bytes(picture, p)) >= ENOUGH_BYTES
+    ]
     if not loading:
         return
     span = picture.observation.span_s
@@ -34,7 +46,11 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         title=f"{names} weights at {total / span / 1e6:.0f} MB/s: slow, not hung",
         links=(
             (Evidence(source="io-counters", claim=f"{total / 1e6:.0f} MB arrived in {span:.1f} s", at=picture.at),),
-            (picture.stack_evidence(process.pid, process.pid, frame, f"{member.role} pid {process.pid} stands in the weight loader"),),
+            (
+                picture.stack_evidence(
+                    process.pid, process.pid, frame, f"{member.role} pid {process.pid} stands in the weight loader"
+                ),
+            ),
         ),
         culprits=tuple(culprit(picture, f"pid:{p.pid}", frame=f) for _, p, f, _ in loading),
         next_steps=("wait; divide the size of the checkpoint by the rate above for the time it needs",),
@@ -53,7 +69,9 @@ def _bytes(picture: Picture, process: Process) -> int:
     first = picture.observation.first.process(process.pid)
     if first is None or not picture.observation.has_change:
         return 0
-    read = process.io.value.read_chars - first.io.value.read_chars if isinstance(process.io, Ok) and isinstance(first.io, Ok) else 0
+    read = (
+        process.io.value.read_chars - first.io.value.read_chars if isinstance(process.io, Ok) and isinstance(first.io, Ok) else 0
+    )
     return max(read, process.rss_bytes - first.rss_bytes)
 
 
