@@ -10,6 +10,7 @@ from gpudiag.demo.scenarios import SCENARIOS, Scenario
 from gpudiag.errors import UsageError
 
 FEWEST_RANKS, MOST_RANKS = 2, 8
+VISITED_BIT = 5
 
 
 class Names(Struct, frozen=True, kw_only=True):
@@ -33,6 +34,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     polling: bool
     fault_step: int
     variant: int
+    extra_threads: int = 0
+
+    @property
+    def visited(self) -> bool:
+        """Whether a client that has its answer keeps its connection to the idle server."""
+        return self.scenario.name == "idle" and bool(self.variant >> VISITED_BIT & 1)
 
 
 def scenario_named(name: str) -> Scenario:
@@ -43,7 +50,7 @@ def scenario_named(name: str) -> Scenario:
     raise UsageError(f"there is no scenario called {name!r}", help="gpudiag demo --list")
 
 
-def draw(scenario: Scenario, *, ranks: int, victim: int | None, seed: int | None) -> Plan:
+def draw(scenario: Scenario, *, ranks: int, victim: int | None, seed: int | None, extra_threads: int = 0) -> Plan:
     """Draw a run. Raises UsageError if `ranks` or `victim` is out of range."""
     if not FEWEST_RANKS <= ranks <= MOST_RANKS:
         raise UsageError(f"the demo runs {FEWEST_RANKS} to {MOST_RANKS} ranks, not {ranks}")
@@ -65,4 +72,5 @@ def draw(scenario: Scenario, *, ranks: int, victim: int | None, seed: int | None
         polling=rng.random() < 0.5,
         fault_step=rng.randrange(1, 6),
         variant=rng.randrange(2**8),
+        extra_threads=extra_threads,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -34,6 +35,8 @@ class Running:
         self.stage = stage
         self.root_pid = root.pid
         self.client: subprocess.Popen[bytes] | None = None
+        self.visitor: subprocess.Popen[bytes] | None = None
+        """A client that has its answer and keeps its connection; by the seed, and only where nothing hangs on a request."""
         self._root = root
         self._reports = reports
         self._lifeline = lifeline
@@ -117,9 +120,10 @@ class Running:
         if self._kept:
             return
         end_session(self._root)
-        if self.client is not None:
-            self.client.kill()
-            self.client.wait()
+        for process in (self.client, self.visitor):
+            if process is not None:
+                process.kill()
+                process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def bring_up(self) -> None:
@@ -134,6 +138,21 @@ class Running:
             raise DemoError(f"the demo server did not come up: {error}\n{tail}".rstrip()) from error
         if self.victim_rank is not None:
             self.client = self.stage.spawn("python", "client", str(self.port), session=True)
+        elif self.plan.visited:
+            self.visitor = self._spawn_visitor()
+
+    def _spawn_visitor(self) -> subprocess.Popen[bytes]:
+        told, told_far = os.pipe()
+        try:
+            visitor = self.stage.spawn("python", "visitor", str(self.port), str(told_far), fds=(told_far,), session=True)
+            os.close(told_far)
+            if not (select.select([told], [], [], START_LIMIT_S)[0] and os.read(told, 1)):
+                visitor.kill()
+                visitor.wait()
+                raise DemoError("the demo server did not answer a client that keeps its connection")
+            return visitor
+        finally:
+            os.close(told)
 
     def _alive(self) -> bool:
         return self._root.poll() is None
@@ -175,15 +194,16 @@ def start(
     scripts: Path = SCRIPTS,
     names: Names | None = None,
     python: str = sys.executable,
+    extra_threads: int = 0,
 ) -> Iterator[Running]:
     """Start a server of `ranks` ranks, have it answer one request, then give it the one on which it hangs.
 
     `victim` and everything else that may vary come from `seed` (None: from the system). The run gets a directory of
     its own below `directory` (None: the system's). `scripts` is a package with the demo's processes, `python` the
-    interpreter that runs them. Raises UsageError for an unknown scenario or a rank out of range and DemoError if the
-    server does not come up.
+    interpreter that runs them, `extra_threads` the number of further idle threads in each rank. Raises UsageError for
+    an unknown scenario or a rank out of range and DemoError if the server does not come up.
     """
-    plan = draw(scenario_named(scenario), ranks=ranks, victim=victim, seed=seed)
+    plan = draw(scenario_named(scenario), ranks=ranks, victim=victim, seed=seed, extra_threads=extra_threads)
     environment = environment_for(scripts, python)
     home = Path(tempfile.mkdtemp(prefix="gpudiag-demo-", dir=directory))
     stage = Stage(home=home, scripts=scripts, python=python, environment=environment, names=names or Names())

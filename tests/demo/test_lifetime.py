@@ -65,3 +65,4 @@ def test_a_kept_server_stays_and_ends_with_its_root(tmp_path: Path) -> None:
             os.kill(root, signal.SIGTERM)
         wait_until(lambda: not alive(root), "the end of the demo")
         wait_until(lambda: state_of(client) in GONE, "the end of the client")
+        wait_until(lambda: not list(tmp_path.iterdir()), "the end of the directory")

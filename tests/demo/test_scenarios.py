@@ -143,6 +143,24 @@ def test_nothing_is_left(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_visitor_keeps_its_connection_to_an_idle_server() -> None:
+    seed = next(seed for seed in range(100) if draw(scenario_named("idle"), ranks=2, victim=None, seed=seed).visited)
+    with start("idle", ranks=2, seed=seed) as run:
+        run.wait_until_stuck()
+        assert run.visitor is not None
+        connections = Path(f"/proc/{run.visitor.pid}/net/tcp").read_text().splitlines()
+        port = f":{run.port:04X}"
+        assert [line for line in connections if line.split()[2].endswith(port) and line.split()[3] == "01"]
+        run.ask()
+    assert run.visitor.poll() is not None
+
+
+def test_ranks_have_as_many_more_threads_as_asked_for() -> None:
+    with start("rank-missing", ranks=2, extra_threads=50) as run:
+        run.wait_until_stuck()
+        assert all(len(os.listdir(f"/proc/{pid}/task")) >= 50 for pid in run.rank_pids.values())
+
+
 def test_an_idle_server_answers_again() -> None:
     with start("idle", ranks=3) as run:
         run.wait_until_stuck()

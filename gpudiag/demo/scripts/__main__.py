@@ -18,6 +18,10 @@ def dispatch(role: str, arguments: list[str]) -> None:
         from .client import ask_once
 
         ask_once(*arguments)
+    elif role == "visitor":
+        from .client import keep_connection
+
+        keep_connection(*arguments)
     elif role == "builder":
         from .kernels import build_forever
 

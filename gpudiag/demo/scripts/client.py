@@ -1,10 +1,10 @@
-"""Somebody who asks one question and waits for the answer, however long it takes."""
+"""Clients: one waits for its answer, however long it takes; one has its answer and keeps the connection for later."""
 
 from __future__ import annotations
 
+import os
+import select
 import socket
-
-from .settings import load_settings
 
 
 def ask_server(port: int, prompt: bytes) -> bytes:
@@ -17,6 +17,20 @@ def ask_server(port: int, prompt: bytes) -> bytes:
         return bytes(answer)
 
 
-def ask_once(directory: str, port: str) -> None:
-    load_settings(directory)
+def keep_connection(_directory: str, port: str, answered_fd: str) -> None:
+    """Ask, take the answer, say so, and hold on to the connection as clients with a pool of them do."""
+    with socket.create_connection(("127.0.0.1", int(port))) as connection:
+        connection.sendall(b"POST /generate HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello")
+        with connection.makefile("rb") as lines:
+            length = 0
+            for header in iter(lines.readline, b"\r\n"):
+                name, _, value = header.lower().partition(b":")
+                length = int(value) if name == b"content-length" else length
+            lines.read(length)
+        os.write(int(answered_fd), b".")
+        os.close(int(answered_fd))
+        select.select([connection], [], [])
+
+
+def ask_once(_directory: str, port: str) -> None:
     ask_server(int(port), b"tell me a story")

@@ -20,6 +20,8 @@ class Company:
         self.pool.submit(os.getpid).result()
         threading.Thread(target=self.monitor_loop, name="monitor", daemon=True).start()
         threading.Thread(target=self.beat, args=(heartbeat,), name="heartbeat", daemon=True).start()
+        for number in range(settings.extra_threads):
+            threading.Thread(target=self.monitor_loop, name=f"extra-{number}", daemon=True).start()
         if rank == 0:
             jobs, self.jobs_far = os.pipe()
             self.spare = launch(settings, "python", "spare", f"{jobs},{family}", fds=(jobs, family))

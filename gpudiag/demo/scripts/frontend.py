@@ -90,16 +90,19 @@ class Frontend:
             threading.Thread(target=self.answer_client, args=(connection,), daemon=True).start()
 
     def answer_client(self, connection: socket.socket) -> None:
+        """Answer requests on one connection, until the client asks no more or did not ask to keep it."""
         with connection, connection.makefile("rb") as lines:
-            request = lines.readline().decode("latin-1").split()
-            length = 0
-            for header in iter(lines.readline, b"\r\n"):
-                name, _, value = header.partition(b":")
-                if name.lower() == b"content-length":
-                    length = int(value)
-            body = self.ask_engine(lines.read(length)) if request[:1] == ["POST"] else b"ok\n"
-            head = f"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
-            connection.sendall(head.encode() + body)
+            kept = True
+            while kept and (request := lines.readline()):
+                length, kept = 0, False
+                for header in iter(lines.readline, b"\r\n"):
+                    name, _, value = header.lower().partition(b":")
+                    if name == b"content-length":
+                        length = int(value)
+                    kept |= name == b"connection" and value.strip() == b"keep-alive"
+                body = self.ask_engine(lines.read(length)) if request.startswith(b"POST ") else b"ok\n"
+                head = f"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
+                connection.sendall(head.encode() + body)
 
     def ask_engine(self, prompt: bytes) -> bytes:
         with self.engine_lock:
@@ -117,6 +120,7 @@ def serve_frontend(directory: str, *_flags: str) -> None:
     show_title(f"{settings.prefix}::frontend")
     watch_lifeline(settings.lifeline_fd, at_end=lambda: clear_up(directory))
     adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda *_: clear_up(directory))
     set_executable(settings.python)
     resource_tracker.ensure_running()
     frontend = Frontend(settings)

@@ -25,6 +25,7 @@ class Settings:
     fault_request: int
     fault_step: int
     variant: int
+    extra_threads: int
     lock_name: str
     kernel_name: str
     lifeline_fd: int
