@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 
 def draw(page: str, *, width: int = 80, color: bool = False) -> str:
@@ -10,6 +11,8 @@ def draw(page: str, *, width: int = 80, color: bool = False) -> str:
     from rich.console import Console
     from rich.markdown import Markdown
 
+    # Coloured syntax would cut a command into pieces that no longer stand out as one.
+    page = re.sub(r"^(\s*```)\w+$", r"\1text", page, flags=re.MULTILINE)
     out = io.StringIO()
     console = Console(
         file=out,
@@ -19,5 +22,5 @@ def draw(page: str, *, width: int = 80, color: bool = False) -> str:
         legacy_windows=False,
         emoji=False,
     )
-    console.print(Markdown(page, hyperlinks=False, code_theme="ansi_dark"))
+    console.print(Markdown(page, hyperlinks=False))
     return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
