@@ -29,7 +29,7 @@ from gpudiag.model.log import (
     Speaker,
     StackDump,
     Traceback,
-)  # fmt: skip
+)
 from gpudiag.model.server import Engine, Rank
 
 MAX_LINE_CHARS: Final = 65_536
@@ -244,9 +244,7 @@ def _judged(trace: Traceback) -> Traceback:
             embedded=tuple(c for c in map(judge, node.embedded) if c is not None),
         )
 
-    judged = judge(trace)
-    assert judged is not None
-    return judged
+    return judge(trace) or trace
 
 
 def _ending(traces: list[Traceback], events: list[Event]) -> Ending:

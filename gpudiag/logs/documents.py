@@ -16,7 +16,8 @@ _RAS_COUNT: Final = re.compile(r"^\s+(?:Rank|Ranks) (\d+(?:[,-]\d+)*) (?:has|hav
 _RAS_LOST: Final = re.compile(r"^\s+Rank (\d+) -- .*|^\s+Missing rank (\d+)")
 _SMI_HEAD: Final = re.compile(r"NVIDIA-SMI (\S+)\s+(?:Driver Version: (\S+))?(?:\s+CUDA Version: (\S+))?")
 _ENV_LINE: Final = re.compile(
-    r"^(PyTorch version|CUDA used to build PyTorch|Nvidia driver version|CUDA runtime version|Python version|OS|GCC version): (.{1,200})$"
+    r"^(PyTorch version|CUDA used to build PyTorch|Nvidia driver version|"
+    r"CUDA runtime version|Python version|OS|GCC version): (.{1,200})$"
 )
 
 

@@ -61,10 +61,16 @@ class DumpReader:
         threads = tuple(DumpedThread(name=n, active=a, frames=tuple(f)) for n, a, f in self._threads if f)
         return [
             StackDump(
-                tool=tool, place=self._place, pid=self._pid, title=self._title.strip(), speaker=self._speaker,
-                threads=threads, stopped=self._stopped, reason=self._reason,
+                tool=tool,
+                place=self._place,
+                pid=self._pid,
+                title=self._title.strip(),
+                speaker=self._speaker,
+                threads=threads,
+                stopped=self._stopped,
+                reason=self._reason,
             )
-        ]  # fmt: skip
+        ]
 
     def _begin(self, text: str, place: Place, speaker: Speaker, done: list[StackDump]) -> bool:
         process = _PROCESS.match(text) if text.startswith("Process ") else None

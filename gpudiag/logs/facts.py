@@ -10,12 +10,12 @@ from typing import IO, Final
 from gpudiag.logs import dumps, flight
 from gpudiag.logs.builder import Builder
 from gpudiag.logs.prefilter import FULL, SHORT, Hits
-from gpudiag.logs.read import MAX_FILES, Tally, Unreadable, blocks, find_files, is_text, name_of, open_log
+from gpudiag.logs.read import MAX_FILES, Tally, UnreadableError, blocks, find_files, is_text, name_of, open_log
 from gpudiag.model.log import LogFacts, LogSource
 
-HEAD_BYTES: Final = 16 << 20
+HEAD_BYTES: Final = 8 << 20
 """The start of a source, searched for everything."""
-TAIL_BYTES: Final = 4 << 20
+TAIL_BYTES: Final = 2 << 20
 """The end of a source, searched for everything once the end is known."""
 MAX_DUMP_BYTES: Final = 64 << 20
 STDIN: Final = "-"
@@ -53,7 +53,7 @@ def _file(builder: Builder, path: str, *, asked: bool) -> None:
         if not asked and not is_text(path):
             return
         stream = open_log(path)
-    except Unreadable as error:
+    except UnreadableError as error:
         builder.unreadable(name_of(path), error.reason, error.help)
         return
     except OSError as error:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpudiag.logs.pickles import NotPlain, load_plain
+from gpudiag.logs.pickles import NotPlainError, load_plain
 from gpudiag.model.log import Collective, FlightRecord, TraceFrame
 
 MAX_ENTRIES: Final = 512
@@ -24,7 +24,7 @@ def load(data: bytes, name: str, source: int) -> FlightRecord | None:
     """One rank's dump, or None if `data` is no such dump. The rank comes from the file's name, as torch names it."""
     try:
         value = load_plain(data) if data[:1] == b"\x80" else msgspec.json.decode(data)
-    except (NotPlain, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (NotPlainError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if not isinstance(value, dict) or not isinstance(value.get("entries"), list):
         return None

@@ -23,7 +23,9 @@ class Prefix(Struct, frozen=True, kw_only=True):
 
 
 _DAYS_BEFORE: Final = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
-_MONTHS: Final = {m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
+_MONTHS: Final = {
+    m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
+}
 _LEVELS: Final = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL", "V": "DEBUG"}
 
 _CONTAINER: Final = re.compile(
@@ -40,7 +42,8 @@ _SG_LEVEL: Final = re.compile(r"(?:(INFO|WARNING|ERROR|CRITICAL|DEBUG) )?(?:[\w.
 _RANKED: Final = re.compile(r"\[(rank|default)(\d{1,6})\]:")
 _GLOG: Final = re.compile(r"\[?([IWEFV])(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d+)(?: (\d+))? ([^\]\s]{1,300}:\d+)\] ?")
 _NCCL: Final = re.compile(
-    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] )?([\w.-]{1,255}):(\d+):(\d+) \[(-?\d+)\] (?:([\w./+-]+:\d+) )?NCCL (INFO|WARN|ABORT|TRACE|VERSION)\b ?"
+    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] )?([\w.-]{1,255}):(\d+):(\d+) "
+    r"\[(-?\d+)\] (?:([\w./+-]+:\d+) )?NCCL (INFO|WARN|ABORT|TRACE|VERSION)\b ?"
 )
 _UVICORN: Final = re.compile(r"(INFO|WARNING|ERROR|CRITICAL|DEBUG): {2,}")
 _KERNEL: Final = re.compile(

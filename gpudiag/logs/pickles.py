@@ -14,33 +14,53 @@ MAX_OPERATIONS: Final = 20_000_000
 MAX_MEMO: Final = 4_000_000
 
 _PUSHED: Final = frozenset(
-    ["INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "FLOAT", "BINFLOAT", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"]
+    [
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "UNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE",
+        "BINUNICODE8",
+        "FLOAT",
+        "BINFLOAT",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+    ]
 )
 _CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _IGNORED: Final = frozenset({"PROTO", "FRAME"})
 _MARK: Final = object()
 
 
-class NotPlain(ValueError):
+class NotPlainError(ValueError):
     """The pickle is truncated, too large, or wants to build something that is not plain data."""
 
 
 def load_plain(data: bytes) -> object:
-    """The value in `data`: dicts, lists, tuples, strings, bytes, numbers, booleans and None. Raises NotPlain."""
+    """The value in `data`: dicts, lists, tuples, strings, bytes, numbers, booleans and None. Raises NotPlainError."""
     if len(data) > MAX_BYTES:
-        raise NotPlain("larger than 256 MiB")
+        raise NotPlainError("larger than 256 MiB")
     stack: list[object] = []
     memo: dict[int, object] = {}
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
             if count > MAX_OPERATIONS or len(memo) > MAX_MEMO:
-                raise NotPlain("too many operations")
+                raise NotPlainError("too many operations")
             if opcode.name == "STOP":
                 return stack.pop()
             _step(opcode.name, argument, stack, memo)
     except (ValueError, IndexError, TypeError, KeyError, OverflowError) as error:
-        raise NotPlain(f"not a plain pickle: {error}") from None
-    raise NotPlain("ends early")
+        raise NotPlainError(f"not a plain pickle: {error}") from None
+    raise NotPlainError("ends early")
 
 
 def _step(name: str, argument: object, stack: list[object], memo: dict[int, object]) -> None:
@@ -51,15 +71,19 @@ def _step(name: str, argument: object, stack: list[object], memo: dict[int, obje
     elif name == "MARK":
         stack.append(_MARK)
     elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
-        assert isinstance(argument, int)
-        memo[argument] = stack[-1]
+        memo[_index(argument)] = stack[-1]
     elif name == "MEMOIZE":
         memo[len(memo)] = stack[-1]
     elif name in ("GET", "BINGET", "LONG_BINGET"):
-        assert isinstance(argument, int)
-        stack.append(memo[argument])
+        stack.append(memo[_index(argument)])
     elif name not in _IGNORED:
         _container(name, stack)
+
+
+def _index(argument: object) -> int:
+    if not isinstance(argument, int):
+        raise NotPlainError("a memo index that is no number")
+    return argument
 
 
 def _container(name: str, stack: list[object]) -> None:
@@ -79,7 +103,7 @@ def _container(name: str, stack: list[object]) -> None:
         items = [stack.pop()] if name == "APPEND" else _to_mark(stack)
         target = stack[-1]
         if not isinstance(target, list):
-            raise NotPlain("appends to something that is no list")
+            raise NotPlainError("appends to something that is no list")
         target.extend(items)
     elif name in ("SETITEM", "SETITEMS"):
         items = stack[-2:] if name == "SETITEM" else _to_mark(stack)
@@ -87,12 +111,12 @@ def _container(name: str, stack: list[object]) -> None:
             del stack[-2:]
         holder = stack[-1]
         if not isinstance(holder, dict):
-            raise NotPlain("sets items of something that is no dict")
+            raise NotPlainError("sets items of something that is no dict")
         holder.update(zip(items[::2], items[1::2], strict=True))
     elif name == "POP":
         stack.pop()
     else:
-        raise NotPlain(f"wants to run {name}")
+        raise NotPlainError(f"wants to run {name}")
 
 
 def _to_mark(stack: list[object]) -> list[object]:
@@ -100,7 +124,7 @@ def _to_mark(stack: list[object]) -> list[object]:
     while stack[at] is not _MARK:
         at -= 1
         if at < 0:
-            raise NotPlain("no mark")
+            raise NotPlainError("no mark")
     items = stack[at + 1 :]
     del stack[at:]
     return items

@@ -45,13 +45,12 @@ class Hits:
     def after(self, position: int) -> int:
         """The first hit at or after `position`, or -1."""
         best = -1
-        for literal, at in list(self._next.items()):
-            if at < position:
-                at = self._block.find(literal, position)
-                if at < 0:
-                    del self._next[literal]
-                    continue
-                self._next[literal] = at
+        for literal, known in list(self._next.items()):
+            at = known if known >= position else self._block.find(literal, position)
+            if at < 0:
+                del self._next[literal]
+                continue
+            self._next[literal] = at
             if best < 0 or at < best:
                 best = at
         return best

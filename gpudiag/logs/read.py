@@ -23,7 +23,7 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _XZ: Final = b"\xfd7zXZ\x00"
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """A source that could not be read: `reason`, and `help` with what to type."""
 
     def __init__(self, reason: str, help: str = "") -> None:
@@ -42,7 +42,7 @@ class Tally(Struct):
 
 
 def find_files(path: str) -> list[str]:
-    """`path` itself, or the regular files under it in name order (links are not followed). Raises Unreadable."""
+    """`path` itself, or the regular files under it in name order (links are not followed). Raises UnreadableError."""
     if not os.path.isdir(path):
         return [path]
     found: list[str] = []
@@ -58,16 +58,16 @@ def find_files(path: str) -> list[str]:
 
 
 def open_log(path: str) -> IO[bytes]:
-    """Open a log for reading, decompressed if its first bytes say so. Raises Unreadable."""
+    """Open a log for reading, decompressed if its first bytes say so. Raises UnreadableError."""
     try:
-        raw = open(path, "rb")
+        raw = open(path, "rb")  # noqa: SIM115, the caller closes it
     except OSError as error:
-        raise Unreadable(f"cannot open: {error.strerror or error}", f"ls -l {path}") from None
+        raise UnreadableError(f"cannot open: {error.strerror or error}", f"ls -l {path}") from None
     try:
         head = raw.peek(8)[:8] if not raw.isatty() else b""
     except OSError as error:
         raw.close()
-        raise Unreadable(f"cannot read: {error.strerror or error}", f"ls -l {path}") from None
+        raise UnreadableError(f"cannot read: {error.strerror or error}", f"ls -l {path}") from None
     return unpacked(raw, head)
 
 
@@ -90,7 +90,7 @@ def _zstd(raw: IO[bytes]) -> IO[bytes]:
         except ImportError:
             continue
         return cast("IO[bytes]", getattr(found, opener)(raw, "rb"))
-    raise Unreadable("compressed with zstd, which this Python cannot read", "pip install zstandard")
+    raise UnreadableError("compressed with zstd, which this Python cannot read", "pip install zstandard")
 
 
 def is_text(path: str) -> bool:
@@ -136,9 +136,10 @@ def blocks(stream: IO[bytes], tally: Tally) -> Iterator[bytes]:
 
 
 def _read(stream: IO[bytes], tally: Tally) -> bytes:
+    broken: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, lzma.LZMAError, *_zstd_errors())
     try:
         return stream.read(BLOCK_BYTES)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, *_zstd_errors()) as error:
+    except broken as error:
         tally.broken = f"ends early: {error}"
     return b""
 
@@ -146,7 +147,7 @@ def _read(stream: IO[bytes], tally: Tally) -> bytes:
 def _zstd_errors() -> tuple[type[Exception], ...]:
     """The error classes of whichever zstd library is loaded; importing one only to name its error would cost start-up time."""
     loaded = (sys.modules.get(name) for name in ("compression.zstd", "zstandard"))
-    return tuple(module.ZstdError for module in loaded if module is not None)
+    return tuple(cast("type[Exception]", module.ZstdError) for module in loaded if module is not None)
 
 
 def name_of(path: str) -> str:

@@ -17,8 +17,10 @@ MAX_CHILDREN: Final = 32
 
 _RAY_FRAME: Final = re.compile(r'^  File "([^"\n]{1,1000})", line (\d{1,9}), in (.{1,300})$')
 _DETAIL: Final = re.compile(
-    r"^(?:\s|\[|\(|\{|\}|\)|[-*#>]|\d+[.)] |'|\"|<|\w+ error\b|\[stderr\]|(?:Searched|Please|Search for|For debugging|Compile with|CUDA kernel|To fix|Device-side|"
-    r"Note|Hint|Expected|Got|Exception raised from|frame #|If |Last error:|ncclUnhandled|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|\w+ = ))"
+    r"^(?:\s|\[|\(|\{|\}|\)|[-*#>]|\d+[.)] |'|\"|<|\w+ error\b|\[stderr\]|(?:Searched|"
+    r"Please|Search for|For debugging|Compile with|CUDA kernel|To fix|Device-side|"
+    r"Note|Hint|Expected|Got|Exception raised from|frame #|If |Last error:|"
+    r"ncclUnhandled|ncclSystem|ncclInternal|ncclRemote|ncclInvalid|\w+ = ))"
 )
 """What the second and later lines of a message look like when no prefix says whose they are."""
 

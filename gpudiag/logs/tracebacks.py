@@ -69,6 +69,7 @@ class Assembler:
         done: list[Traceback] = []
         key = _key(prefix)
         text = prefix.text
+        before = before or self._before.get(key, "")
         taken = self._offer(key, text, place, prefix, done)
         if not taken:
             at = text.find(HEADER)
@@ -85,6 +86,9 @@ class Assembler:
             other.idle += 1
             if other.idle > (_DONE_LINES if other.node.exception else _IDLE_LINES):
                 self._close(other, done)
+        if len(self._before) >= MAX_OPEN * 4:
+            self._before.clear()
+        self._before[key] = text[:200].strip()
         while len(self._open) > MAX_OPEN:
             self._close(self._open[0], done)
         return done
@@ -94,6 +98,7 @@ class Assembler:
         done: list[Traceback] = []
         for other in list(self._open):
             self._close(other, done)
+        self._before.clear()
         return done
 
     def _start(self, key: tuple[object, ...], place: Place, prefix: Prefix, intro: str) -> Open:
@@ -141,8 +146,10 @@ def _key(prefix: Prefix) -> tuple[object, ...]:
 
 
 def _by_need(traces: list[Open], text: str) -> list[Open]:
-    """When several processes print at once without prefixes, a frame belongs to the traceback that has the fewest, and a
-    source line to the one whose last frame has none yet.
+    """Order the tracebacks that may own an unprefixed line, the likeliest first.
+
+    When several processes print at once, a frame belongs to the traceback that has the fewest, and a source line to the
+    one whose last frame has none yet.
     """
     if len(traces) == 1:
         return traces
@@ -159,11 +166,11 @@ def _take(trace: Open, text: str) -> str:
         return _take_group(trace, text)
     node = trace.node
     if not node.exception:
-        return "yes" if _frames(trace, node, text) else "no"
+        return "yes" if _frames(node, text) else "no"
     return _message(trace, node, text)
 
 
-def _frames(trace: Open, node: Node, text: str) -> bool:
+def _frames(node: Node, text: str) -> bool:
     frame = _FRAME.match(text)
     if frame:
         node.add_frame(frame.group(1), int(frame.group(2)), frame.group(3) or "")
@@ -270,7 +277,7 @@ def _take_group(trace: Open, text: str) -> str:
         trace.link = _LINKS[inner]
         return "yes"
     if not node.exception:
-        _frames(trace, node, content)
+        _frames(node, content)
     elif content.strip():
         node.add_message(content)
     return "yes"

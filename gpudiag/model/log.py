@@ -35,8 +35,10 @@ NOBODY = Speaker()
 
 
 class Place(Struct, frozen=True, kw_only=True, order=True):
-    """Where something stands. `clock_s` is the line's own time in seconds since the start of its year (most lines name no
-    year and no time zone, so it orders lines and is not Unix time); None where the line names no time.
+    """Where something stands.
+
+    `clock_s` is the line's own time in seconds since the start of its year (most lines name no year and no time zone,
+    so it orders lines and is not Unix time); None where the line names no time.
     """
 
     source: int
@@ -188,8 +190,9 @@ class DumpedThread(Struct, frozen=True, kw_only=True):
 
 
 class StackDump(Struct, frozen=True, kw_only=True):
-    """A py-spy or faulthandler dump found in or beside the log. `stopped` is set when py-spy could not stop the process
-    because it was stopped already (SIGSTOP or a debugger).
+    """A py-spy or faulthandler dump found in or beside the log.
+
+    `stopped` is set when py-spy could not stop the process because it was stopped already (SIGSTOP or a debugger).
     """
 
     tool: Literal["py-spy", "faulthandler"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -37,7 +36,7 @@ def explain_log(
     verdict = _verdict(facts, found)
     return Report(
         gpudiag=version,
-        host=host or socket.gethostname(),
+        host=host,
         generated_at=generated_at or datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
         target=_target(facts, found),
@@ -50,8 +49,10 @@ def explain_log(
 
 
 def judge(facts: LogFacts) -> tuple[Finding, ...]:
-    """The findings, the cause first. A later failure is listed only if it is of another kind and on the same level of blame:
-    hardware, the kernel, or another process's own exception.
+    """The findings, the cause first.
+
+    A later failure is listed only if it is of another kind and on the same level of blame: hardware, the kernel, or
+    another process's own exception.
     """
     candidates = failures(facts)
     out: dict[str, Finding] = {}
@@ -77,18 +78,31 @@ def _verdict(facts: LogFacts, found: Sequence[Finding]) -> Verdict:
     if found:
         main = found[0]
         return Verdict(
-            status="finding", code=main.code, name=main.name, severity=main.severity, title=main.title, confidence=main.confidence,
-            next_step=main.next_steps[0] if main.next_steps else "", culprits=main.culprits,
-        )  # fmt: skip
+            status="finding",
+            code=main.code,
+            name=main.name,
+            severity=main.severity,
+            title=main.title,
+            confidence=main.confidence,
+            next_step=main.next_steps[0] if main.next_steps else "",
+            culprits=main.culprits,
+        )
     candidates = failures(facts)
     if candidates:
         return _insufficient(_answered(facts, candidates[0]), _collect(facts))
     if served(facts):
         how = "and was shut down in order" if facts.ending == "stopped" else "and no failure is in the log"
         return Verdict(
-            status="healthy", code=None, name=None, severity=None, title=f"the server came up {how}", confidence=None,
-            next_step="" if facts.ending == "stopped" else "if it hangs or is gone now, the log cannot tell: gpudiag attach PID, dmesg -T, and its exit status",
-        )  # fmt: skip
+            status="healthy",
+            code=None,
+            name=None,
+            severity=None,
+            title=f"the server came up {how}",
+            confidence=None,
+            next_step=""
+            if facts.ending == "stopped"
+            else "if it hangs or is gone now, the log cannot tell: gpudiag attach PID, dmesg -T, and its exit status",
+        )
     return _insufficient(_stopped_at(facts), _collect(facts))
 
 
@@ -107,7 +121,10 @@ def _answered(facts: LogFacts, failure: Failure) -> str:
     )
     if failure.kind in ("hang", "victim") and failure.trace is None:
         return f"something hangs, and this log only holds the complaint about it ({what or 'a watchdog'}); {_stopped_at(facts)}"
-    return f"{who(facts, failure.speaker)} only says that {what or 'another process failed'}; the first failure is not in this log. {_stopped_at(facts)}"
+    return (
+        f"{who(facts, failure.speaker)} only says that {what or 'another process failed'}; "
+        f"the first failure is not in this log. {_stopped_at(facts)}"
+    )
 
 
 def _stopped_at(facts: LogFacts) -> str:
@@ -122,7 +139,10 @@ def _stopped_at(facts: LogFacts) -> str:
 def _collect(facts: LogFacts) -> str:
     """What would decide it."""
     if served(facts) or facts.milestones:
-        return "while it hangs: gpudiag attach PID; after a death: dmesg -T, the exit status of each process, and the logs of all ranks and nodes, given together"
+        return (
+            "while it hangs: gpudiag attach PID; after a death: dmesg -T, the exit "
+            "status of each process, and the logs of all ranks and nodes, given together"
+        )
     return "give the whole log of the server, from its first line on, with standard error in it (2>&1)"
 
 

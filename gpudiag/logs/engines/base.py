@@ -10,8 +10,10 @@ from gpudiag.model.log import EventKind
 
 
 class Sign(Struct, frozen=True, kw_only=True):
-    """A line that means something. `anchor` is a literal that stands in every such line (the prefilter looks for it),
-    `pattern` reads the fields as named groups. `everywhere`: look for it in the middle of very large logs too.
+    """A line that means something.
+
+    `anchor` is a literal that stands in every such line (the prefilter looks for it), `pattern` reads the fields as
+    named groups. `everywhere`: look for it in the middle of very large logs too.
     """
 
     kind: EventKind
@@ -29,8 +31,10 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class Victim(Struct, frozen=True, kw_only=True):
-    """An exception that only answers somebody else's failure. `exception` matches the class, `message` its text and
-    `source` the text of the innermost frame's line; `reason` says what it really means.
+    """An exception that only answers somebody else's failure.
+
+    `exception` matches the class, `message` its text and `source` the text of the innermost frame's line; `reason`
+    says what it really means.
     """
 
     reason: str

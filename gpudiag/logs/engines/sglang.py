@@ -36,7 +36,6 @@ SIGNS: Final[tuple[Sign, ...]] = (
         "import-ignored",
         "Ignore import error",
         r"Ignore import error when loading (?P<module>[\w.]+): (?P<error>.{1,400})",
-        everywhere=True,
     ),
     sign("model-class", "Load weight end", r"Load weight end\..*?type=(?P<model_class>\w+)"),
 )
@@ -74,7 +73,10 @@ VICTIMS: Final[tuple[Victim, ...]] = (
     victim("the scheduler process ended before it was ready", exception=r"EOFError", source=r"reader\.recv\(|\.recv\("),
     victim(
         "a scheduler did not come up",
-        message=r"Initialization failed\. Please see the error messages above|Rank \d+ scheduler died during initialization|Scheduler.{0,40}(?:died|failed) during init",
+        message=(
+            r"Initialization failed\. Please see the error messages above|Rank \d+ "
+            r"scheduler died during initialization|Scheduler.{0,40}(?:died|failed) during init"
+        ),
     ),
     victim("a child process told its parent to stop", message=r"SIGQUIT|sigquit"),
 )

@@ -7,7 +7,7 @@ from typing import Final
 from gpudiag.logs.engines.base import Sign, Step, Victim, sign, step, victim
 
 SIGNS: Final[tuple[Sign, ...]] = (
-    sign("nccl-warn", "NCCL WARN", r".*", everywhere=True),
+    sign("nccl-warn", " NCCL WARN ", r".*", everywhere=True),
     sign("nccl-info", "exceeds device/fn maxSharedMem", r"(?P<what>ncclMaxSharedMem \d+ exceeds device/fn maxSharedMem \d+)"),
     sign("nccl-info", "NVLS", r"(?P<what>NVLS.{1,120})"),
     sign("nccl-info", "Init COMPLETE", r"rank (?P<rank>\d+) nranks (?P<size>\d+).*commId (?P<comm>0x[0-9a-f]+) - Init COMPLETE"),
@@ -15,14 +15,18 @@ SIGNS: Final[tuple[Sign, ...]] = (
     sign(
         "collective-timeout",
         "Watchdog caught collective operation timeout",
-        r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<sequence>\d+), OpType=(?P<operation>\w+), NumelIn=(?P<numel_in>\d+), "
+        r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<sequence>\d+), "
+        r"OpType=(?P<operation>\w+), NumelIn=(?P<numel_in>\d+), "
         r"NumelOut=(?P<numel_out>\d+),.*?Timeout\(ms\)=(?P<limit_ms>\d+)\)",
         everywhere=True,
     ),
     sign(
         "collective-status",
         "last enqueued",
-        r"(?:PG GUID (?P<group>[^)]*\)?) Rank (?P<rank>\d+)\])?.*?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)",
+        (
+            r"(?:PG GUID (?P<group>[^)]*\)?) Rank (?P<rank>\d+)\])?.*?last enqueued (?:NCCL "
+            r")?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
+        ),
     ),
     sign(
         "collective-status", "preparing to dump debug info", r"Rank (?P<rank>\d+)\] ProcessGroupNCCL preparing to dump debug info"
@@ -40,15 +44,15 @@ SIGNS: Final[tuple[Sign, ...]] = (
     sign("native-crash", "Bus error", r"Bus error"),
     sign(
         "oom-kill",
-        "Killed process",
+        ": Killed process ",
         r"Killed process (?P<pid>\d+) \((?P<name>[^)]{0,40})\)(?:.*?anon-rss:(?P<rss_kb>\d+)kB)?",
         everywhere=True,
     ),
     sign("oom-kill", "oom-kill:", r"oom-kill:.*?task=(?P<name>[^,]{1,40}),pid=(?P<pid>\d+)"),
-    sign("xid", "NVRM: Xid", r"NVRM: Xid \((?P<device>[^)]{1,60})\): (?P<xid>\d+),? ?(?P<detail>.{0,200})", everywhere=True),
+    sign("xid", "NVRM: Xid (", r"NVRM: Xid \((?P<device>[^)]{1,60})\): (?P<xid>\d+),? ?(?P<detail>.{0,200})", everywhere=True),
     sign(
         "elastic",
-        "exitcode: ",
+        "failed (exitcode: ",
         r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid>\d+)\)",
         everywhere=True,
     ),
@@ -89,7 +93,10 @@ VICTIMS: Final[tuple[Victim, ...]] = (
     victim("another process failed first (torchrun's summary)", exception=r"ChildFailedError"),
     victim(
         "a child process ended",
-        exception=r"BrokenPipeError|ConnectionResetError|EOFError|BrokenProcessPool|ProcessExitedException|ProcessRaisedException",
+        exception=(
+            r"BrokenPipeError|ConnectionResetError|EOFError|"
+            r"BrokenProcessPool|ProcessExitedException|ProcessRaisedException"
+        ),
     ),
     victim(
         "the group's store was closed by its owner",

@@ -24,7 +24,6 @@ SIGNS: Final[tuple[Sign, ...]] = (
         "custom-all-reduce",
         "custom_all_reduce.cuh",
         r"custom_all_reduce\.cuh:(?P<line>\d+).{0,20}?(?P<error>'[^']{1,80}'|invalid \w+)",
-        everywhere=True,
     ),
     sign("model-class", "Using Transformers", r"Using Transformers (?:backend|modeling backend|implementation).{0,40}"),
 )

@@ -25,14 +25,25 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
             continue
         ranks = sorted(standing.enqueued)
         yield finding(
-            CODE, NAME, "error",
-            title=f"{names(ranks)} all launched the same operations and none of them ended: the GPUs hold each other up, or one kernel does not return",
+            CODE,
+            NAME,
+            "error",
+            title=(
+                f"{names(ranks)} all launched the same operations and none of them "
+                "ended: the GPUs hold each other up, or one kernel does not return"
+            ),
             links=[list(standing.evidence)],
-            next_steps=["dmesg -T | grep -iE 'xid|nvlink|iommu' | tail", "NCCL_P2P_DISABLE=1 as an experiment: if that helps, the path between the GPUs is broken (it is not yet the cause)",
-                        "a GPU core dump (CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1) or cuda-gdb names the kernel"],
+            next_steps=[
+                "dmesg -T | grep -iE 'xid|nvlink|iommu' | tail",
+                (
+                    "NCCL_P2P_DISABLE=1 as an experiment: if that helps, the "
+                    "path between the GPUs is broken (it is not yet the cause)"
+                ),
+                "a GPU core dump (CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1) or cuda-gdb names the kernel",
+            ],
             culprits=[rank_culprit(facts, r) for r in ranks[:16]],
             notes=stack_notes(facts, tuple(ranks)),
-        )  # fmt: skip
+        )
         return
 
 

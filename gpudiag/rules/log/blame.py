@@ -18,6 +18,9 @@ _HANG_TALK: Final = re.compile(r"No available|RPC call to|Health check failed")
 _DEATH_TALK: Final = re.compile(r"SIGQUIT|sigquit|EngineDeadError")
 _PROGRAM_ROOTS: Final = ("<module>", "_run_module_as_main")
 _UNREGISTERED: Final = re.compile(r"_OpNamespace|operator \S+ does not exist|Could not run '")
+_FATAL_INTRO: Final = re.compile(
+    r"hit an exception|failed to start|fatal error|^Process \S+:|Error in inspecting|Uncaught|terminated", re.IGNORECASE
+)
 _RAS_NOISE: Final = re.compile(
     r"RAS|Could not find|plugin|No module|deprecated|Cuda failure 'invalid resource handle' in cleanup", re.IGNORECASE
 )
@@ -118,7 +121,8 @@ def _exception_rank(facts: LogFacts, trace: Traceback, stop: Event | None) -> in
     fatal = uncaught or _death_after(facts, trace.end)
     recovered = _recovered(facts, trace)
     if recovered:
-        return 2 if fatal else None
+        # Logged and survived is no cause; what ends a process may still be followed by the output of others.
+        return 2 if fatal and (uncaught or _FATAL_INTRO.search(trace.intro)) else None
     return 1 if fatal else 3
 
 
@@ -131,8 +135,9 @@ def _chain_is_victim(trace: Traceback) -> bool:
 
 
 def _core_dump_asked_for(facts: LogFacts, trace: Traceback) -> bool:
-    """A GPU core dump that somebody triggers on a hung server ends its kernels with 'unspecified launch failure'; torch's
-    watchdog had asked for its own dump before that.
+    """Whether the exception is the end that a requested GPU core dump puts to the kernels of a hung server.
+
+    They fail with 'unspecified launch failure', and torch's watchdog had asked for its own dump before that.
     """
     if not any("unspecified launch failure" in n.message for n in trace.chain()):
         return False
@@ -182,7 +187,7 @@ def _event_rank(facts: LogFacts, event: Event, stop: Event | None) -> int | None
         # An extension that did not load is why its operators are missing later.
         return 1
     if event.kind in ("address-in-use", "library", "error-line"):
-        return 3 if serving_after(facts, event.place) is None else None
+        return 3 if serving_after(facts, event.place) is None else 5 if _death_after(facts, event.place) else None
     if event.kind == "nccl-warn":
         return 4 if not _RAS_NOISE.search(event.text) and serving_after(facts, event.place) is None else None
     if event.kind == "model-class" and event.fields.get("model_class", "").startswith("Transformers"):
@@ -207,10 +212,10 @@ def _inside_traceback(facts: LogFacts, event: Event) -> bool:
 def _first_hang_sign(facts: LogFacts, stop: Event | None) -> Failure | None:
     """The first line, dump or record that says that somebody waits for somebody."""
     for event in facts.events:
-        if event.kind in ("collective-timeout", "collective-status", "baton") and not _after_stop(event.place, stop):
-            if event.kind == "collective-timeout" or serving_after(facts, event.place) is None:
-                return Failure(kind="hang", place=event.place, speaker=event.speaker, event=event)
-        if event.kind == "watchdog" and event.fields.get("soft") != "True" and serving_after(facts, event.place) is None:
+        if _after_stop(event.place, stop):
+            continue
+        waits = event.kind in ("collective-status", "baton") or (event.kind == "watchdog" and event.fields.get("soft") != "True")
+        if event.kind == "collective-timeout" or (waits and serving_after(facts, event.place) is None):
             return Failure(kind="hang", place=event.place, speaker=event.speaker, event=event)
     stopped = next((d for d in facts.dumps if d.stopped), None)
     if stopped is not None:
@@ -224,13 +229,13 @@ def _first_victim(facts: LogFacts, stop: Event | None) -> Failure | None:
     """Only answers are left: the first of them, unless the server recovered from it."""
     found: list[Failure] = []
     for trace in facts.tracebacks:
-        if trace.victim is not None or _chain_is_victim(trace):
-            if not _after_stop(trace.place, stop) and not _recovered(facts, trace):
-                found.append(Failure(kind="victim", place=trace.place, speaker=trace.speaker, trace=trace))
+        answers = trace.victim is not None or _chain_is_victim(trace)
+        if answers and not _after_stop(trace.place, stop) and not _recovered(facts, trace):
+            found.append(Failure(kind="victim", place=trace.place, speaker=trace.speaker, trace=trace))
     for event in facts.events:
         if event.kind == "victim" and not _after_stop(event.place, stop):
             healed = serving_after(facts, event.place) is not None and bool(_HANG_TALK.search(event.text))
             if not healed:
                 found.append(Failure(kind="victim", place=event.place, speaker=event.speaker, event=event))
     traces = [f for f in found if f.trace is not None]
-    return (traces or sorted(found, key=lambda f: (f.place.source, f.place.number)) or [None])[0]
+    return next(iter(traces or sorted(found, key=lambda f: (f.place.source, f.place.number))), None)

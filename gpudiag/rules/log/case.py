@@ -36,8 +36,10 @@ class LogCase(Struct, frozen=True, kw_only=True):
     others: tuple[Failure, ...] = ()
 
     def exceptions(self) -> Iterator[Traceback]:
-        """The exceptions of this failure that may be causes, deepest first. A line that tells of an error without a
-        traceback counts as an exception without class and frames, so that one pattern judges both.
+        """The exceptions of this failure that may be causes, deepest first.
+
+        A line that tells of an error without a traceback counts as an exception without class and frames, so that
+        one pattern judges both.
         """
         failure = self.failure
         if failure.trace is not None:

@@ -31,13 +31,18 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         for what, side in sides.items()
     ]
     yield finding(
-        CODE, NAME, "error",
-        title=f"collective {sequence} is not the same everywhere: " + "; ".join(f"{names(side)} {what}" for what, side in list(sides.items())[:4]),
+        CODE,
+        NAME,
+        "error",
+        title=f"collective {sequence} is not the same everywhere: "
+        + "; ".join(f"{names(side)} {what}" for what, side in list(sides.items())[:4]),
         links=[told],
-        next_steps=["find the branch that only some ranks take before this call: the frames of the recorder's entry name the caller",
-                    "compare the ranks' arguments: batch size, dtype, flags, model files"],
+        next_steps=[
+            "find the branch that only some ranks take before this call: the frames of the recorder's entry name the caller",
+            "compare the ranks' arguments: batch size, dtype, flags, model files",
+        ],
         culprits=[rank_culprit(case.facts, r) for r in ranks[:16]],
-    )  # fmt: skip
+    )
 
 
 def _from_recorder(facts: LogFacts) -> tuple[int, dict[str, list[int]]] | None:

@@ -27,12 +27,23 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
                 continue
             ranks = sorted(first | second)
             yield finding(
-                CODE, NAME, "error",
-                title=f"{names(sorted(first))} waits in group {other.group} and {names(sorted(second))} in group {one.group}: taken in opposite order",
+                CODE,
+                NAME,
+                "error",
+                title=(
+                    f"{names(sorted(first))} waits in group {other.group} and "
+                    f"{names(sorted(second))} in group {one.group}: taken in opposite order"
+                ),
                 links=[list(one.evidence), list(other.evidence)],
-                next_steps=["give both ranks the same order of the two calls", "two communicators that run at the same time need separate streams and a fixed order (NCCL: concurrent communicators)"],
+                next_steps=[
+                    "give both ranks the same order of the two calls",
+                    (
+                        "two communicators that run at the same time need separate "
+                        "streams and a fixed order (NCCL: concurrent communicators)"
+                    ),
+                ],
                 culprits=[rank_culprit(case.facts, r) for r in ranks[:16]],
-            )  # fmt: skip
+            )
             return
 
 

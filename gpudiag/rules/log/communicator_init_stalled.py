@@ -23,13 +23,24 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         return
     excerpt = "\n".join(m.text for m in last[:4])
     yield finding(
-        CODE, NAME, "error",
+        CODE,
+        NAME,
+        "error",
         title="every rank's last word is the creation of its NCCL communicator, which did not end",
-        links=[[Evidence(source="log-line", claim="the last step that each rank reports", excerpt=excerpt)], [Evidence(source="absence", claim="no rank reports the communicator as made")]],
-        next_steps=["NCCL_DEBUG=INFO, start again: the last line of each rank names the step", "look for a CUDA shim: tr '\\0' '\\n' < /proc/PID/environ | grep LD_PRELOAD (HAMi's libvgpu.so deadlocks here: CUDA_DISABLE_CONTROL=true)",
-                    "several network interfaces: set NCCL_SOCKET_IFNAME"],
+        links=[
+            [Evidence(source="log-line", claim="the last step that each rank reports", excerpt=excerpt)],
+            [Evidence(source="absence", claim="no rank reports the communicator as made")],
+        ],
+        next_steps=[
+            "NCCL_DEBUG=INFO, start again: the last line of each rank names the step",
+            (
+                "look for a CUDA shim: tr '\\0' '\\n' < /proc/PID/environ | grep "
+                "LD_PRELOAD (HAMi's libvgpu.so deadlocks here: CUDA_DISABLE_CONTROL=true)"
+            ),
+            "several network interfaces: set NCCL_SOCKET_IFNAME",
+        ],
         culprits=[culprit(case.facts, m.speaker) for m in last[:16]],
-    )  # fmt: skip
+    )
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=40, evaluate=_evaluate)

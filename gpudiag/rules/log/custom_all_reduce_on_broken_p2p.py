@@ -16,8 +16,14 @@ NAME: Final = "custom-all-reduce-on-broken-p2p"
 _PATTERN: Final = re.compile(
     r"custom_all_reduce\.cuh:(?P<line>\d+)|custom_ar|init_custom_ar|custom all-?reduce[^\n]*(?:failed|invalid)"
 )
-_STEPS: Final = ["start with --disable-custom-all-reduce", "test the path between the GPUs: a peer-to-peer copy that checks its data (cuda-samples p2pBandwidthLatencyTest, or gpudiag doctor --gpu)",
-                 "nvidia-smi topo -m, and the IOMMU and ACS settings"]  # fmt: skip
+_STEPS: Final = [
+    "start with --disable-custom-all-reduce",
+    (
+        "test the path between the GPUs: a peer-to-peer copy that checks its "
+        "data (cuda-samples p2pBandwidthLatencyTest, or gpudiag doctor --gpu)"
+    ),
+    "nvidia-smi topo -m, and the IOMMU and ACS settings",
+]
 
 
 def _evaluate(case: LogCase) -> Iterable[Finding]:

@@ -15,7 +15,8 @@ CODE: Final = "GPD701"
 NAME: Final = "flag-unknown-to-version"
 
 _UNKNOWN: Final = re.compile(
-    r"unrecognized arguments?: (?P<flags>.{1,300})|(?:no such option|unknown option|unexpected option):? (?P<flag>--?[\w-]+)|invalid choice: '(?P<choice>[^']*)'"
+    r"unrecognized arguments?: (?P<flags>.{1,300})|(?:no such option|unknown option|"
+    r"unexpected option):? (?P<flag>--?[\w-]+)|invalid choice: '(?P<choice>[^']*)'"
 )
 
 
@@ -46,10 +47,18 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     flag = (found.group("flags") or found.group("flag") or found.group("choice") or "").strip()
     program = event.fields.get("program", "the server")
     yield from_line(
-        case, CODE, NAME, event, f"{program} does not know {flag[:120]}",
-        [f"{program} --help | grep -i -- {flag.split(' ')[0][:60]}", "the option may be spelt differently, have been removed, or need a newer release of the engine"],
-        claim="the argument parser's last word", speaker=Speaker(),
-    )  # fmt: skip
+        case,
+        CODE,
+        NAME,
+        event,
+        f"{program} does not know {flag[:120]}",
+        [
+            f"{program} --help | grep -i -- {flag.split(' ')[0][:60]}",
+            "the option may be spelt differently, have been removed, or need a newer release of the engine",
+        ],
+        claim="the argument parser's last word",
+        speaker=Speaker(),
+    )
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=70, evaluate=_evaluate)

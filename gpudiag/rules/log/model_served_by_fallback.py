@@ -27,15 +27,29 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     if own is None:
         return
     found = _SYNTAX.search(own.fields["error"])
-    assert found is not None
+    if found is None:
+        return
     served, module = event.fields["model_class"], own.fields["module"]
     yield finding(
-        CODE, NAME, "error",
-        title=f"{found.group('file')} does not parse at line {found.group('line')}, so {served} serves the model instead of its own class: {found.group('what')}",
-        links=[[line_evidence(case.facts, own, "the import error that was passed over")], [line_evidence(case.facts, event, "the class that serves")]],
-        next_steps=[f"python -m py_compile $(python -c 'import importlib.util; print(importlib.util.find_spec(\"{module}\").origin)')", "fix the line and restart: until then the server is slower and may answer differently"],
-        culprits=[Culprit(node=node_of(case.facts, own.speaker), file=module.replace(".", "/") + ".py", line=int(found.group("line")))],
-    )  # fmt: skip
+        CODE,
+        NAME,
+        "error",
+        title=(
+            f"{found.group('file')} does not parse at line {found.group('line')}, so "
+            f"{served} serves the model instead of its own class: {found.group('what')}"
+        ),
+        links=[
+            [line_evidence(case.facts, own, "the import error that was passed over")],
+            [line_evidence(case.facts, event, "the class that serves")],
+        ],
+        next_steps=[
+            f"python -m py_compile $(python -c 'import importlib.util; print(importlib.util.find_spec(\"{module}\").origin)')",
+            "fix the line and restart: until then the server is slower and may answer differently",
+        ],
+        culprits=[
+            Culprit(node=node_of(case.facts, own.speaker), file=module.replace(".", "/") + ".py", line=int(found.group("line")))
+        ],
+    )
 
 
 def _names_itself(module: str, error: str) -> bool:

@@ -25,12 +25,20 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     if last is None or not events or not _NVLS.search(last.text):
         return
     yield finding(
-        CODE, NAME, "error",
+        CODE,
+        NAME,
+        "error",
         title="NCCL stopped while it set up NVLS multicast memory",
-        links=[[line_evidence(case.facts, events[-1], "the last thing that NCCL said")], [Evidence(source="absence", claim="nothing follows it")]],
-        next_steps=["NCCL_NVLS_ENABLE=0, as a way round", "systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric"],
+        links=[
+            [line_evidence(case.facts, events[-1], "the last thing that NCCL said")],
+            [Evidence(source="absence", claim="nothing follows it")],
+        ],
+        next_steps=[
+            "NCCL_NVLS_ENABLE=0, as a way round",
+            "systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric",
+        ],
         culprits=[culprit(case.facts, events[-1].speaker)],
-    )  # fmt: skip
+    )
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=60, evaluate=_evaluate)

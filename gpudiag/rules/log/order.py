@@ -64,7 +64,9 @@ def _from_recorder(facts: LogFacts) -> Iterable[Standing]:
         told = tuple(
             Evidence(
                 source="flight-recorder",
-                claim=f"rank {r.rank}, group {name}: last enqueued {r.enqueued[name]}, last completed {r.completed.get(name, -1)}",
+                claim=(
+                    f"rank {r.rank}, group {name}: last enqueued {r.enqueued[name]}, last completed {r.completed.get(name, -1)}"
+                ),
                 excerpt=facts.sources[r.source].name.rpartition("/")[2] if r.source < len(facts.sources) else "",
             )
             for r in mine[:16]

@@ -27,14 +27,19 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     ours = [d for d in stopped if (d.pid or 0) >= root] or stopped
     named = ", ".join(f"{who(facts, d.speaker)} (pid {d.pid})" for d in ours[:4])
     yield finding(
-        CODE, NAME, "error",
+        CODE,
+        NAME,
+        "error",
         title=f"{named} {'is' if len(ours) == 1 else 'are'} stopped: SIGSTOP or a debugger",
         links=[[dump_evidence(facts, d, f"py-spy found pid {d.pid} stopped already") for d in ours[:8]]],
-        next_steps=[f"kill -CONT {' '.join(str(d.pid) for d in ours[:8])}", f"grep -E 'State|TracerPid' /proc/{ours[0].pid}/status",
-                    "find who sent it: a debugger, a job scheduler that suspends, a terminal's Ctrl-Z"],
+        next_steps=[
+            f"kill -CONT {' '.join(str(d.pid) for d in ours[:8])}",
+            f"grep -E 'State|TracerPid' /proc/{ours[0].pid}/status",
+            "find who sent it: a debugger, a job scheduler that suspends, a terminal's Ctrl-Z",
+        ],
         culprits=[culprit(facts, d.speaker) for d in ours[:16]],
         consequences=consequences(case),
-    )  # fmt: skip
+    )
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=80, evaluate=_evaluate)

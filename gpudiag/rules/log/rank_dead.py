@@ -18,7 +18,8 @@ CODE: Final = "GPD304"
 NAME: Final = "rank-dead"
 
 _LOST: Final = re.compile(
-    r"[Cc]onnection (?:closed|reset) by peer|Broken pipe|Connection was likely closed|is dead\. Please check|remote side|Connection refused"
+    r"[Cc]onnection (?:closed|reset) by peer|Broken pipe|Connection was "
+    r"likely closed|is dead\. Please check|remote side|Connection refused"
 )
 
 
@@ -37,14 +38,12 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         (m.speaker.pid for m in facts.milestones if index is not None and m.speaker.rank.global_ == index and m.speaker.pid), None
     )
     speaker = Speaker(tag=speaker.tag, pid=pid, rank=speaker.rank)
-    told = (
-        traceback_evidence(facts, lost)
-        if lost is not None
-        else line_evidence(facts, event, "the notice")
-        if event is not None
-        else None
-    )
-    assert told is not None
+    if lost is not None:
+        told = traceback_evidence(facts, lost)
+    elif event is not None:
+        told = line_evidence(facts, event, "the notice")
+    else:
+        return
     links = [[Evidence(source="log-line", claim=told.claim, excerpt=told.excerpt)]]
     if index is not None and named is None:
         links.append(
@@ -52,13 +51,19 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         )
     who = f"rank {index}" if index is not None else "a rank that the log does not name"
     yield finding(
-        CODE, NAME, "error",
+        CODE,
+        NAME,
+        "error",
         title=f"{who} is gone without a word; the others only lost their connection to it",
         links=links,
-        next_steps=["dmesg -T | grep -iE 'out of memory|killed process|segfault|xid'", "cat /sys/fs/cgroup/memory.events", "the exit status of that process, from whoever started the server (container runtime, systemd, batch system)"],
+        next_steps=[
+            "dmesg -T | grep -iE 'out of memory|killed process|segfault|xid'",
+            "cat /sys/fs/cgroup/memory.events",
+            "the exit status of that process, from whoever started the server (container runtime, systemd, batch system)",
+        ],
         culprits=[culprit(facts, speaker)],
         consequences=consequences(case),
-    )  # fmt: skip
+    )
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=60, evaluate=_evaluate)

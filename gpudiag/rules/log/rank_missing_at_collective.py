@@ -26,15 +26,22 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         ahead = sorted(set(standing.enqueued) - set(late))
         did = "has not launched" if standing.behind else "said nothing, while others timed out in"
         yield finding(
-            CODE, NAME, "error",
+            CODE,
+            NAME,
+            "error",
             title=f"{names(late)} {did} {standing.describe()}, in which {names(ahead)} wait" + ("s" if len(ahead) == 1 else ""),
             links=[list(standing.evidence)],
-            next_steps=[f"look at {names(late)}: its stack, its own log, the kernel's log of its host", "py-spy dump --nonblocking --pid PID, or gpudiag attach, if it still lives",
-                        "a stack dump of that rank beside these logs is read too"],
+            next_steps=[
+                f"look at {names(late)}: its stack, its own log, the kernel's log of its host",
+                "py-spy dump --nonblocking --pid PID, or gpudiag attach, if it still lives",
+                "a stack dump of that rank beside these logs is read too",
+            ],
             culprits=[rank_culprit(case.facts, r) for r in late],
             notes=stack_notes(case.facts, late),
-            consequences=[Consequence(node=rank("global", r), title=f"rank {r} waits in {standing.describe()}") for r in ahead[:16]],
-        )  # fmt: skip
+            consequences=[
+                Consequence(node=rank("global", r), title=f"rank {r} waits in {standing.describe()}") for r in ahead[:16]
+            ],
+        )
         return
 
 

@@ -21,13 +21,15 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     path = waits[-1].fields.get("path", "").rstrip(".,;'\")")
     ranks = ", ".join(dict.fromkeys(who(case.facts, e.speaker) for e in waits[:16]))
     yield finding(
-        CODE, NAME, "error",
+        CODE,
+        NAME,
+        "error",
         title=f"{ranks} waits for the lock file {path}, and the log never says that it was released",
         links=[[line_evidence(case.facts, e, "waiting for the lock") for e in waits[:4]]],
         next_steps=[f"fuser -v {path} (nobody: the lock is stale)", f"rm {path}, once no process has it open, and start again"],
         culprits=[culprit(case.facts, waits[-1].speaker, path=path)],
         consequences=consequences(case),
-    )  # fmt: skip
+    )
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=75, evaluate=_evaluate)

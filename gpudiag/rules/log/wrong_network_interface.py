@@ -14,7 +14,9 @@ CODE: Final = "GPD402"
 NAME: Final = "wrong-network-interface"
 
 _PATTERN: Final = re.compile(
-    r"connectFullMesh failed|Gloo connectFullMesh|no (?:socket )?interface found|(?:socketStartConnect|NET/Socket)[^\n]*(?:No route to host|Connection timed out|unreachable)|No route to host|bind[^\n]*[Cc]annot assign requested address"
+    r"connectFullMesh failed|Gloo connectFullMesh|no (?:socket )?interface found|(?:socketStartConnect|"
+    r"NET/Socket)[^\n]*(?:No route to host|Connection timed out|unreachable)|"
+    r"No route to host|bind[^\n]*[Cc]annot assign requested address"
 )
 
 
@@ -23,9 +25,16 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     if hit is None:
         return
     yield raised(
-        case, CODE, NAME, hit.node, "{who} cannot reach the other ranks on the interface that was chosen",
-        ["ip -br addr; ip route get PEER_ADDRESS", "export GLOO_SOCKET_IFNAME=IFACE NCCL_SOCKET_IFNAME=IFACE on every node, with the interface that routes to the peers"],
-    )  # fmt: skip
+        case,
+        CODE,
+        NAME,
+        hit.node,
+        "{who} cannot reach the other ranks on the interface that was chosen",
+        [
+            "ip -br addr; ip route get PEER_ADDRESS",
+            "export GLOO_SOCKET_IFNAME=IFACE NCCL_SOCKET_IFNAME=IFACE on every node, with the interface that routes to the peers",
+        ],
+    )
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=70, evaluate=_evaluate)

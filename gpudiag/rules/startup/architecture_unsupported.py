@@ -14,8 +14,10 @@ CODE: Final = "GPD213"
 NAME: Final = "architecture-unsupported"
 
 _PATTERN: Final = re.compile(
-    r"Model architectures? \[?(?P<arch>'[^\]]{1,200}?'|[\w', ]+)\]? (?:are|is) not supported|Cannot find model module|has no (?:vLLM|SGLang|sglang) implementation|Unsupported architectures?: (?P<arch2>[\w', \[\]]+)|"
-    r"model type `(?P<type>[\w.-]+)` but Transformers does not recognize this architecture|does not recognize this architecture|Unrecognized model in|Unrecognized configuration class"
+    r"Model architectures? \[?(?P<arch>'[^\]]{1,200}?'|[\w', ]+)\]? (?:are|is) not supported|Cannot find "
+    r"model module|has no (?:vLLM|SGLang|sglang) implementation|Unsupported architectures?: (?P<arch2>[\w', \[\]]+)|"
+    r"model type `(?P<type>[\w.-]+)` but Transformers does not recognize this architecture|does "
+    r"not recognize this architecture|Unrecognized model in|Unrecognized configuration class"
 )
 
 

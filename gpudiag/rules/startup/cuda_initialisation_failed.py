@@ -14,8 +14,10 @@ CODE: Final = "GPD218"
 NAME: Final = "cuda-initialisation-failed"
 
 _PATTERN: Final = re.compile(
-    r"Error (?P<number>80[0-9]): (?P<text>[^\n]{1,80})|CUDA driver initialization failed|Found no NVIDIA driver|no CUDA-capable device is detected|CUDA driver version is insufficient|"
-    r"No CUDA GPUs are available|cudaErrorSystemNotReady|system not yet initialized|cudaErrorInsufficientDriver|CUDA unknown error|Failed to initialize NVML|Torch not compiled with CUDA enabled"
+    r"Error (?P<number>80[0-9]): (?P<text>[^\n]{1,80})|CUDA driver initialization failed|Found "
+    r"no NVIDIA driver|no CUDA-capable device is detected|CUDA driver version is insufficient|"
+    r"No CUDA GPUs are available|cudaErrorSystemNotReady|system not yet initialized|cudaErrorInsufficientDriver|"
+    r"CUDA unknown error|Failed to initialize NVML|Torch not compiled with CUDA enabled"
 )
 
 _KNOWN: Final[dict[str, tuple[str, list[str]]]] = {

@@ -15,7 +15,8 @@ CODE: Final = "GPD228"
 NAME: Final = "distributed-timeout-unexplained"
 
 _PATTERN: Final = re.compile(
-    r"[Ww]atchdog caught collective operation timeout|monitored_?[Bb]arrier|Timed out waiting (?:\d+ms )?for|ran for \d+ milliseconds before timing out|"
+    r"[Ww]atchdog caught collective operation timeout|monitored_?[Bb]arrier|"
+    r"Timed out waiting (?:\d+ms )?for|ran for \d+ milliseconds before timing out|"
     r"Some (?:NCCL|ranks?)[^\n]*(?:timed out|did not)|finished loading but|wait(?:ing)? timed? ?out"
 )
 
@@ -41,10 +42,15 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     event = case.failure.event
     if case.failure.kind == "hang" and event is not None and event.kind == "collective-timeout":
         yield finding(
-            CODE, NAME, "error",
+            CODE,
+            NAME,
+            "error",
             title="a collective timed out, and these logs do not say which rank was late",
-            links=[[line_evidence(case.facts, event, "the watchdog")]], next_steps=steps, culprits=[culprit(case.facts, event.speaker)], consequences=consequences(case),
-        )  # fmt: skip
+            links=[[line_evidence(case.facts, event, "the watchdog")]],
+            next_steps=steps,
+            culprits=[culprit(case.facts, event.speaker)],
+            consequences=consequences(case),
+        )
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=30, evaluate=_evaluate)

@@ -14,7 +14,8 @@ CODE: Final = "GPD214"
 NAME: Final = "eagle3-interface-refused"
 
 _PATTERN: Final = re.compile(
-    r"does not support EAGLE-?3|SupportsEagle3|has no attribute '(?:set_eagle3_layers_to_capture|set_aux_hidden_state_layers|get_eagle3_\w+|capture_aux_hidden_states)'|"
+    r"does not support EAGLE-?3|SupportsEagle3|has no attribute '(?:set_eagle3_layers_to_capture|"
+    r"set_aux_hidden_state_layers|get_eagle3_\w+|capture_aux_hidden_states)'|"
     r"EAGLE-?3 (?:interface|is (?:not|only) supported)|Eagle3 is only supported for[^\n]*"
 )
 
@@ -31,7 +32,10 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         "{who}: the target model's class does not offer EAGLE-3's interface (auxiliary hidden states)",
         [
             "gpudiag drafter check --target MODEL --draft DRAFTER",
-            "use a target whose class implements SupportsEagle3 (vLLM) or set_eagle3_layers_to_capture (SGLang), or upgrade the engine",
+            (
+                "use a target whose class implements SupportsEagle3 (vLLM) or "
+                "set_eagle3_layers_to_capture (SGLang), or upgrade the engine"
+            ),
             "start without speculation to confirm: leave the speculative options out",
         ],
     )

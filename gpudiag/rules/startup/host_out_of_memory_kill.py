@@ -16,12 +16,16 @@ CODE: Final = "GPD208"
 NAME: Final = "host-out-of-memory-kill"
 
 _MEMORY: Final = re.compile(
-    r"^MemoryError|DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|OSError: \[Errno 12\] Cannot allocate memory|std::bad_alloc|unable to mmap \d+ bytes[^\n]*Cannot allocate memory"
+    r"^MemoryError|DefaultCPUAllocator: (?:can't allocate memory|not enough memory)|OSError: \[Errno "
+    r"12\] Cannot allocate memory|std::bad_alloc|unable to mmap \d+ bytes[^\n]*Cannot allocate memory"
 )
 _STEPS: Final = [
     "dmesg -T | grep -iE 'out of memory|oom-kill|killed process'",
     "free -g; cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory.events",
-    "give the container more memory, or load with fewer copies: fewer ranks per host, no CPU offload, --load-format that does not stage on the host",
+    (
+        "give the container more memory, or load with fewer copies: fewer ranks "
+        "per host, no CPU offload, --load-format that does not stage on the host"
+    ),
 ]
 
 
@@ -47,9 +51,17 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     size = f" at {int(record.fields['rss_kb'][:15]) / 1048576:.1f} GiB" if "rss_kb" in record.fields else ""
     notes = [line_evidence(case.facts, died, "the server saw it die")] if died is not None else []
     yield from_line(
-        case, CODE, NAME, record, f"the kernel killed {{who}}{size}: the host has no memory left", _STEPS,
-        claim="the kernel's record of the kill", source="kernel-log", speaker=speaker, notes=notes,
-    )  # fmt: skip
+        case,
+        CODE,
+        NAME,
+        record,
+        f"the kernel killed {{who}}{size}: the host has no memory left",
+        _STEPS,
+        claim="the kernel's record of the kill",
+        source="kernel-log",
+        speaker=speaker,
+        notes=notes,
+    )
 
 
 def _record_for(case: LogCase, event: Event) -> Event | None:

@@ -14,7 +14,8 @@ CODE: Final = "GPD225"
 NAME: Final = "host-topology-unsupported"
 
 _PATTERN: Final = re.compile(
-    r"Not enough allowed NUMA nodes[^\n]*|[^\n]*(?:NUMA nodes?|numa node)[^\n]*(?:larger than|less than|not enough|must)[^\n]*|SGLANG_CPU_OMP_THREADS_BIND[^\n]*|VLLM_CPU_OMP_THREADS_BIND[^\n]*|"
+    r"Not enough allowed NUMA nodes[^\n]*|[^\n]*(?:NUMA nodes?|numa node)[^\n]*(?:larger than|less "
+    r"than|not enough|must)[^\n]*|SGLANG_CPU_OMP_THREADS_BIND[^\n]*|VLLM_CPU_OMP_THREADS_BIND[^\n]*|"
     r"[^\n]*(?:tp_size|world size|tensor parallel)[^\n]*(?:NUMA|numa|number of (?:available )?(?:cores|sockets))[^\n]*"
 )
 

@@ -24,12 +24,26 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
             continue
         facts, speaker = case.facts, dump.speaker
         yield finding(
-            CODE, NAME, "error",
+            CODE,
+            NAME,
+            "error",
             title=f"{who(facts, speaker)} (pid {dump.pid}) stands in an import at {frame.file}:{frame.line}",
             links=[[dump_evidence(facts, dump, "the main thread is inside the import machinery")]],
-            next_steps=["dump again after 10 s: the same frame means that it does not move", "gpudiag doctor, for stale compiler locks and slow storage"],
-            culprits=[Culprit(node=node_of(facts, speaker), pid=dump.pid, rank=global_rank(facts, speaker), file=frame.file, line=frame.line, function=frame.function)],
-        )  # fmt: skip
+            next_steps=[
+                "dump again after 10 s: the same frame means that it does not move",
+                "gpudiag doctor, for stale compiler locks and slow storage",
+            ],
+            culprits=[
+                Culprit(
+                    node=node_of(facts, speaker),
+                    pid=dump.pid,
+                    rank=global_rank(facts, speaker),
+                    file=frame.file,
+                    line=frame.line,
+                    function=frame.function,
+                )
+            ],
+        )
         return
 
 

@@ -14,7 +14,8 @@ CODE: Final = "GPD202"
 NAME: Final = "import-module-missing"
 
 _PATTERN: Final = re.compile(
-    r"^(?:ModuleNotFoundError|ImportError|importlib\.metadata\.PackageNotFoundError|(?:importlib_metadata\.)?PackageNotFoundError): "
+    r"^(?:ModuleNotFoundError|ImportError|importlib\.metadata\.PackageNotFoundError|"
+    r"(?:importlib_metadata\.)?PackageNotFoundError): "
     r"(?:No module named '(?P<module>[\w.]+)'|No package metadata was found for (?P<dist>[\w.-]+))(?!; '[\w.]+' is not a package)"
 )
 

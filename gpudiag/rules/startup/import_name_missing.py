@@ -14,7 +14,8 @@ CODE: Final = "GPD205"
 NAME: Final = "import-name-missing"
 
 _PATTERN: Final = re.compile(
-    r"^(?:ImportError|AttributeError): (?:cannot import name '(?P<name>\w+)' from (?P<partial>partially initialized module )?'(?P<module>[\w.]+)'"
+    r"^(?:ImportError|AttributeError): (?:cannot import name '(?P<name>\w+)' "
+    r"from (?P<partial>partially initialized module )?'(?P<module>[\w.]+)'"
     r"|(?P<partial2>partially initialized )?module '(?P<module2>[\w.]+)' has no attribute '(?P<name2>\w+)'"
     r"|(?P<needs>[\w.-]+[<>=!~][^\s]+ is required[^\n]*))"
     r"|^ModuleNotFoundError: No module named '(?P<name3>[\w.]+)'; '(?P<module3>[\w.]+)' is not a package"

@@ -14,8 +14,10 @@ CODE: Final = "GPD223"
 NAME: Final = "kernel-build-failed"
 
 _PATTERN: Final = re.compile(
-    r"Error building extension '(?P<ext>[\w.-]+)'|Ninja build failed|ninja: build stopped|PTXASError|PTX codegen error|ptxas fatal|nvcc (?:fatal|failed)|NVRTC_ERROR|CompilationError|"
-    r"subprocess\.CalledProcessError: Command '\[?'?ninja|Could not find nvcc|NoSuchFileOrDirectory[^\n]*nvcc|InductorError: (?:CppCompileError|CalledProcessError)|CppCompileError|Unsupported \.target sm_\w+|Unknown CUDA arch"
+    r"Error building extension '(?P<ext>[\w.-]+)'|Ninja build failed|ninja: build stopped|"
+    r"PTXASError|PTX codegen error|ptxas fatal|nvcc (?:fatal|failed)|NVRTC_ERROR|CompilationError|"
+    r"subprocess\.CalledProcessError: Command '\[?'?ninja|Could not find nvcc|NoSuchFileOrDirectory[^\n]*nvcc|"
+    r"InductorError: (?:CppCompileError|CalledProcessError)|CppCompileError|Unsupported \.target sm_\w+|Unknown CUDA arch"
 )
 
 

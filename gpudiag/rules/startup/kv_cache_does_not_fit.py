@@ -14,9 +14,12 @@ CODE: Final = "GPD222"
 NAME: Final = "kv-cache-does-not-fit"
 
 _PATTERN: Final = re.compile(
-    r"No available memory for the cache blocks|KV cache is needed, which is larger than the available KV cache memory|larger than the maximum number of tokens that can be stored in (?:the )?KV cache|"
-    r"Not enough memory\. Please try to increase --mem-fraction-static|To serve at least one request with the models's max seq len|max_total_num_tokens[^\n]*<= ?0|"
-    r"Available KV cache memory[^\n]*(?:negative|-\d)|is (?:too small|not enough)[^\n]*KV ?cache|KV cache[^\n]*(?:is too small|does not fit)"
+    r"No available memory for the cache blocks|KV cache is needed, which is larger than the available "
+    r"KV cache memory|larger than the maximum number of tokens that can be stored in (?:the )?KV cache|"
+    r"Not enough memory\. Please try to increase --mem-fraction-static|To serve at "
+    r"least one request with the models's max seq len|max_total_num_tokens[^\n]*<= ?0|"
+    r"Available KV cache memory[^\n]*(?:negative|-\d)|is (?:too small|not "
+    r"enough)[^\n]*KV ?cache|KV cache[^\n]*(?:is too small|does not fit)"
 )
 
 

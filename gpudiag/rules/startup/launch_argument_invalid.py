@@ -14,8 +14,10 @@ CODE: Final = "GPD221"
 NAME: Final = "launch-argument-invalid"
 
 _PATTERN: Final = re.compile(
-    r"^(?:[\w.]*ValidationError|pydantic[\w.]*): \d+ validation errors? for (?P<model>\w+)|^ArgumentError|^argparse\.ArgumentTypeError|"
-    r"^(?:AssertionError|ValueError): (?:[^\n]{0,80}(?:--[a-z][\w-]+|must be (?:divisible|positive|between|one of|greater|less)|should be divisible|is not divisible)[^\n]*)|"
+    r"^(?:[\w.]*ValidationError|pydantic[\w.]*): \d+ validation errors? "
+    r"for (?P<model>\w+)|^ArgumentError|^argparse\.ArgumentTypeError|"
+    r"^(?:AssertionError|ValueError): (?:[^\n]{0,80}(?:--[a-z][\w-]+|must be (?:divisible|"
+    r"positive|between|one of|greater|less)|should be divisible|is not divisible)[^\n]*)|"
     r"Total number of attention heads \(\d+\) must be divisible"
 )
 

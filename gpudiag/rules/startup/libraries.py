@@ -24,7 +24,10 @@ _BRINGERS: Final[tuple[tuple[str, list[str]], ...]] = (
         r"^libtorch|^libc10",
         [
             "pip show torch",
-            "python -c 'import torch' must come before the extension; a missing libtorch*.so means another torch than it was built for",
+            (
+                "python -c 'import torch' must come before the extension; a "
+                "missing libtorch*.so means another torch than it was built for"
+            ),
         ],
     ),
     (r"^libpython3", ["apt-get install libpython3-dev, or use a Python with a shared library"]),
@@ -33,7 +36,8 @@ _BRINGERS: Final[tuple[tuple[str, list[str]], ...]] = (
     (r"^libsndfile", ["apt-get install libsndfile1"]),
 )
 _CUDA: Final = re.compile(
-    r"^lib(?P<name>cudart|cublas|cublasLt|cufft|curand|cusolver|cusparse|nvrtc|nvJitLink|nvToolsExt|cupti|cufile)\.so\.(?P<major>\d+)"
+    r"^lib(?P<name>cudart|cublas|cublasLt|cufft|curand|cusolver|cusparse|"
+    r"nvrtc|nvJitLink|nvToolsExt|cupti|cufile)\.so\.(?P<major>\d+)"
 )
 
 

@@ -14,9 +14,12 @@ CODE: Final = "GPD211"
 NAME: Final = "model-path-missing"
 
 _PATTERN: Final = re.compile(
-    r"HFValidationError: Repo id must (?:be in the form|use)[^\n]*?: '(?P<path>[^']+)'|RepositoryNotFoundError|LocalEntryNotFoundError|OfflineModeIsEnabled|"
-    r"^OSError: (?P<path2>\S+) is not a local folder and is not a valid model|Can't load (?:the configuration|tokenizer|image processor) (?:of|for) '(?P<path3>[^']+)'|"
-    r"does not appear to have a file named config\.json|Couldn't find (?:any )?config|FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path4>[^']*(?:config\.json|tokenizer[^'/]*))'|"
+    r"HFValidationError: Repo id must (?:be in the form|use)[^\n]*?: '(?P<path>[^']+)'|"
+    r"RepositoryNotFoundError|LocalEntryNotFoundError|OfflineModeIsEnabled|"
+    r"^OSError: (?P<path2>\S+) is not a local folder and is not a valid model|Can't "
+    r"load (?:the configuration|tokenizer|image processor) (?:of|for) '(?P<path3>[^']+)'|"
+    r"does not appear to have a file named config\.json|Couldn't find (?:any )?config|FileNotFoundError: "
+    r"\[Errno 2\] No such file or directory: '(?P<path4>[^']*(?:config\.json|tokenizer[^'/]*))'|"
     r"[Ii]nvalid repository ID or local directory specified: '(?P<path5>[^']+)'"
 )
 

@@ -53,13 +53,15 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     if dump is not None:
         evidence.append(dump_evidence(case.facts, dump, "faulthandler's stack at the crash"))
     yield finding(
-        CODE, NAME, "error",
+        CODE,
+        NAME,
+        "error",
         title=f"{who(case.facts, speaker)} crashed in native code ({name}){where}",
         links=[evidence],
         next_steps=_steps(code, name, dump is not None),
         culprits=[_culprit(case, speaker, frame)],
         consequences=consequences(case),
-    )  # fmt: skip
+    )
 
 
 def _frame(dump: StackDump | None) -> TraceFrame | None:

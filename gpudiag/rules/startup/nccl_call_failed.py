@@ -14,7 +14,8 @@ CODE: Final = "GPD219"
 NAME: Final = "nccl-call-failed"
 
 _PATTERN: Final = re.compile(
-    r"NCCL (?:error|Error)[^\n]*|nccl(?:UnhandledCudaError|SystemError|InternalError|InvalidArgument|InvalidUsage|RemoteError)[^\n]*|unhandled (?:cuda|system) error[^\n]*"
+    r"NCCL (?:error|Error)[^\n]*|nccl(?:UnhandledCudaError|SystemError|InternalError|"
+    r"InvalidArgument|InvalidUsage|RemoteError)[^\n]*|unhandled (?:cuda|system) error[^\n]*"
 )
 
 _NOISE: Final = re.compile(r"RAS|Could not find|plugin", re.IGNORECASE)

@@ -14,7 +14,8 @@ CODE: Final = "GPD206"
 NAME: Final = "no-kernel-image"
 
 _PATTERN: Final = re.compile(
-    r"(?P<op>\w+ failed[^\n]{0,40}: )?(?:CUDA error: )?no kernel image is available|invalid device function|cudaErrorNoKernelImageForDevice|\bsm_\d+\w? is not compatible"
+    r"(?P<op>\w+ failed[^\n]{0,40}: )?(?:CUDA error: )?no kernel image is available|"
+    r"invalid device function|cudaErrorNoKernelImageForDevice|\bsm_\d+\w? is not compatible"
 )
 
 

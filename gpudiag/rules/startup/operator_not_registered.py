@@ -14,8 +14,10 @@ CODE: Final = "GPD226"
 NAME: Final = "operator-not-registered"
 
 _PATTERN: Final = re.compile(
-    r"operator (?P<op>[\w:.]+) does not exist|'_OpNamespace' '(?P<ns>\w+)' object has no attribute '(?P<attr>\w+)'|Could not run '(?P<op2>[\w:.]+)' with arguments from the|"
-    r"(?:No|no) (?:such )?operator (?P<op3>[\w:.]+)|Couldn't find an operator for (?P<op4>[\w:.]+)|has no attribute '(?P<attr2>silu_and_mul|rms_norm|\w+_kernel)'"
+    r"operator (?P<op>[\w:.]+) does not exist|'_OpNamespace' '(?P<ns>\w+)' object has no "
+    r"attribute '(?P<attr>\w+)'|Could not run '(?P<op2>[\w:.]+)' with arguments from the|"
+    r"(?:No|no) (?:such )?operator (?P<op3>[\w:.]+)|Couldn't find an operator for "
+    r"(?P<op4>[\w:.]+)|has no attribute '(?P<attr2>silu_and_mul|rms_norm|\w+_kernel)'"
 )
 
 

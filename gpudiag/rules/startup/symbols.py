@@ -10,9 +10,22 @@ import re
 from typing import Final
 
 _OPERATORS: Final = {
-    "nw": "operator new", "dl": "operator delete", "eq": "operator==", "ne": "operator!=", "lt": "operator<", "gt": "operator>", "ls": "operator<<",
-    "rs": "operator>>", "pl": "operator+", "mi": "operator-", "ml": "operator*", "dv": "operator/", "aS": "operator=", "ix": "operator[]", "cl": "operator()",
-}  # fmt: skip
+    "nw": "operator new",
+    "dl": "operator delete",
+    "eq": "operator==",
+    "ne": "operator!=",
+    "lt": "operator<",
+    "gt": "operator>",
+    "ls": "operator<<",
+    "rs": "operator>>",
+    "pl": "operator+",
+    "mi": "operator-",
+    "ml": "operator*",
+    "dv": "operator/",
+    "aS": "operator=",
+    "ix": "operator[]",
+    "cl": "operator()",
+}
 _STANDARD: Final = {
     "St": "std",
     "Sa": "std::allocator",

@@ -14,7 +14,8 @@ CODE: Final = "GPD212"
 NAME: Final = "weights-corrupt"
 
 _PATTERN: Final = re.compile(
-    r"SafetensorError|Error while deserializing header|incomplete metadata, file not fully covered|UnpicklingError: invalid load key|PytorchStreamReader failed|"
+    r"SafetensorError|Error while deserializing header|incomplete metadata, file "
+    r"not fully covered|UnpicklingError: invalid load key|PytorchStreamReader failed|"
     r"unexpected EOF, expected \d+ more bytes|MetadataIncompleteBuffer|HeaderTooLarge|InvalidHeader"
 )
 

@@ -14,8 +14,10 @@ CODE: Final = "GPD224"
 NAME: Final = "weights-missing"
 
 _PATTERN: Final = re.compile(
-    r"Cannot find any model weights with `(?P<path>[^`]+)`|No (?:safetensors|model) weights? (?:files? )?found|Following weights were not initialized from checkpoint|Cannot find weight files|"
-    r"FileNotFoundError: [^\n]*(?P<path2>/[^'\n]*\.safetensors)|Some (?:weights|parameters) (?:were|are) not (?:initialized|loaded)"
+    r"Cannot find any model weights with `(?P<path>[^`]+)`|No (?:safetensors|model) weights? "
+    r"(?:files? )?found|Following weights were not initialized from checkpoint|Cannot find weight files|"
+    r"FileNotFoundError: [^\n]*(?P<path2>/[^'\n]*\.safetensors)|Some "
+    r"(?:weights|parameters) (?:were|are) not (?:initialized|loaded)"
 )
 
 

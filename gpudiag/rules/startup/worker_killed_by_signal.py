@@ -61,22 +61,37 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     code = exit_code(event)
     if code is not None and code >= 0:
         yield from_line(
-            case, CODE, NAME, event, f"{{who}} ended with exit code {code} and left no reason in the log",
-            ["look for the process's own output: its standard error may go elsewhere", "gpudiag launch keeps the evidence the next time"],
-            claim="the parent's notice", speaker=victim_of(case.facts, event),
-        )  # fmt: skip
+            case,
+            CODE,
+            NAME,
+            event,
+            f"{{who}} ended with exit code {code} and left no reason in the log",
+            [
+                "look for the process's own output: its standard error may go elsewhere",
+                "gpudiag launch keeps the evidence the next time",
+            ],
+            claim="the parent's notice",
+            speaker=victim_of(case.facts, event),
+        )
         return
     name = SIGNALS.get(-code, f"signal {-code}") if code is not None else "a signal or a crash that the notice does not name"
     steps = ["dmesg -T | grep -iE 'out of memory|oom-kill|killed process|segfault'", "cat /sys/fs/cgroup/memory.events"]
     if code == -9:
         steps.append(
-            "no record of the kernel there: somebody sent SIGKILL (a person, the container runtime, a batch system); read that system's events"
+            "no record of the kernel there: somebody sent SIGKILL (a person, "
+            "the container runtime, a batch system); read that system's events"
         )
     yield from_line(
-        case, CODE, NAME, event, f"{{who}} was killed by {name}" + ("; the logs hold no out-of-memory record" if code == -9 else ""), steps,
+        case,
+        CODE,
+        NAME,
+        event,
+        f"{{who}} was killed by {name}" + ("; the logs hold no out-of-memory record" if code == -9 else ""),
+        steps,
         claim="the exit status that its parent saw" if code is not None else "the parent's notice",
-        source="exit-status" if code is not None else "log-line", speaker=victim_of(case.facts, event),
-    )  # fmt: skip
+        source="exit-status" if code is not None else "log-line",
+        speaker=victim_of(case.facts, event),
+    )
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=40, evaluate=_evaluate)

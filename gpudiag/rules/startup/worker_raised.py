@@ -28,15 +28,23 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         f" in {frame.function or frame.file.rpartition('/')[2]} ({frame.file.rpartition('/')[2]}:{frame.line})" if frame else ""
     )
     yield raised(
-        case, CODE, NAME, node, f"{{who}} raised {node.name}{where}: {node.message.partition(chr(10))[0][:160]}",
-        [f"read the source around {frame.file}:{frame.line}" if frame else "start again with the log level raised",
-         "search the engine's issues for the exception's text", "pip check"],
-    )  # fmt: skip
+        case,
+        CODE,
+        NAME,
+        node,
+        f"{{who}} raised {node.name}{where}: {node.message.partition(chr(10))[0][:160]}",
+        [
+            f"read the source around {frame.file}:{frame.line}" if frame else "start again with the log level raised",
+            "search the engine's issues for the exception's text",
+            "pip check",
+        ],
+    )
 
 
 def _telling(case: LogCase) -> Traceback | None:
-    """The deepest exception by 'direct cause'. One that was only being handled counts if it is not of the kind that code
-    catches as a matter of course.
+    """The deepest exception by 'direct cause'.
+
+    One that was only being handled counts if it is not of the kind that code catches as a matter of course.
     """
     top = case.failure.trace
     if top is None:
