@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from gpudiag.collect.nccl_request import NcclReply, NcclRequest
 from gpudiag.model.file import FileFact
 from gpudiag.model.network import Socket
 from gpudiag.model.process import FutexWait, IoCounters, Syscall
@@ -105,15 +106,15 @@ class SocketsReply(Struct, frozen=True, kw_only=True, tag="sockets"):
     gaps: tuple[Gap, ...] = ()
 
 
-Request: TypeAlias = StateRequest | MemoryRequest | FilesRequest | PathsRequest | SocketsRequest
-Reply: TypeAlias = StateReply | MemoryReply | FilesReply | PathsReply | SocketsReply
+Request: TypeAlias = StateRequest | MemoryRequest | FilesRequest | PathsRequest | SocketsRequest | NcclRequest
+Reply: TypeAlias = StateReply | MemoryReply | FilesReply | PathsReply | SocketsReply | NcclReply
 
 _encoder = msgspec.msgpack.Encoder()
 request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(
-    StateRequest | MemoryRequest | FilesRequest | PathsRequest | SocketsRequest
+    StateRequest | MemoryRequest | FilesRequest | PathsRequest | SocketsRequest | NcclRequest
 )
 reply_decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(
-    StateReply | MemoryReply | FilesReply | PathsReply | SocketsReply
+    StateReply | MemoryReply | FilesReply | PathsReply | SocketsReply | NcclReply
 )
 
 

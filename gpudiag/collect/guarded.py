@@ -22,6 +22,7 @@ from gpudiag.collect.guard_protocol import (
     request_decoder,
 )
 from gpudiag.collect.guarded_state import read_state
+from gpudiag.collect.nccl_request import NcclRequest
 from gpudiag.collect.parent_death import die_with
 
 
@@ -60,6 +61,10 @@ def _answer(request: Request) -> Reply:
         from gpudiag.collect.guarded_files import existing_paths
 
         return existing_paths(request)
+    if isinstance(request, NcclRequest):
+        from gpudiag.collect.nccl_guarded import read_nccl
+
+        return read_nccl(request)
     from gpudiag.collect.guarded_files import read_files
 
     return read_files(request)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gpudiag.model.communicator import Nccl
 from gpudiag.model.file import FileLock
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable
 from gpudiag.model.stack import FilePoll, LockUse, PyStack
@@ -129,6 +130,8 @@ class Process(Struct, frozen=True, kw_only=True):
     python_version: str | None = None
     lock_uses: Ok[tuple[LockUse, ...]] | Unavailable | Failed = NOT_ASKED
     file_polls: Ok[tuple[FilePoll, ...]] | Unavailable | Failed = NOT_ASKED
+    nccl: Ok[tuple[Nccl, ...]] | Unavailable | Failed = NOT_ASKED
+    """One entry for each copy of libnccl that is mapped; none for a process without NCCL."""
 
     @property
     def title(self) -> str:

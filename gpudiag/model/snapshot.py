@@ -6,7 +6,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from gpudiag.model.collective import FlightAnalysis
+from gpudiag.model.communicator import RasCommunicator
 from gpudiag.model.file import FileFact, FileLock
+from gpudiag.model.gpu import GpuInventory, XidEvent
 from gpudiag.model.network import Socket
 from gpudiag.model.process import Process
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable
@@ -56,6 +59,13 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     sockets: Ok[tuple[Socket, ...]] | Unavailable | Failed = NOT_ASKED
     file_locks: Ok[tuple[FileLock, ...]] | Unavailable | Failed = NOT_ASKED
     files: tuple[FileFact, ...] = ()
+    gpus: Ok[GpuInventory] | Unavailable | Failed = NOT_ASKED
+    xids: Ok[tuple[XidEvent, ...]] | Unavailable | Failed = NOT_ASKED
+    """Errors of the NVIDIA driver in the kernel log, oldest first."""
+    ras: Ok[tuple[RasCommunicator, ...]] | Unavailable | Failed = NOT_ASKED
+    """Communicators as NCCL's own service tells them; asked only where memory could not be read, or on request."""
+    flight: Ok[FlightAnalysis] | Unavailable | Failed = NOT_ASKED
+    """The flight-recorder dumps of all ranks, compared."""
     gaps: tuple[Gap, ...] = ()
     took_s: float = 0.0
     stopped_s: float = 0.0
