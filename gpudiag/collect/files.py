@@ -33,6 +33,7 @@ class _Opened(NamedTuple):
 
     by_file: Mapping[_Identity, tuple[int, ...]]
     complete: bool
+    unread_uids: tuple[int, ...] = ()
 
 
 def file_facts(pid: int, paths: Iterable[str]) -> tuple[FileFact, ...]:
@@ -103,7 +104,10 @@ def _fact(path: str, found: _Found, opened: _Opened) -> FileFact:
         fs_type=fs_type,
         local=local,
         openers=opened.by_file.get(found.identity, ()) if found.identity else (),
+        owner_uid=found.status.st_uid,
         openers_complete=found.identity is not None and opened.complete and _all_visible(fs_type),
+        unread_uids=opened.unread_uids,
+        whole_host=_all_visible(fs_type),
     )
 
 
@@ -117,6 +121,7 @@ def _openers(wanted: set[_Identity]) -> _Opened:
     found: dict[_Identity, list[int]] = {}
     mounts: dict[int | None, Mapping[int, Mount]] = {}
     complete = not _hides_processes()
+    unread: set[int] = set()
     for pid in procfs.pids():
         if pid == os.getpid():
             continue
@@ -126,8 +131,20 @@ def _openers(wanted: set[_Identity]) -> _Opened:
         except (FileNotFoundError, ProcessLookupError):
             continue
         except OSError:
-            complete = complete and _has_no_files(pid)
-    return _Opened({known: tuple(sorted(pids)) for known, pids in found.items()}, complete)
+            if _has_no_files(pid):
+                continue
+            complete = False
+            if os.geteuid() != 0:
+                unread.add(_owner(pid))
+    return _Opened({known: tuple(sorted(pids)) for known, pids in found.items()}, complete, tuple(sorted(unread)))
+
+
+def _owner(pid: int) -> int:
+    """The uid of a process, -1 if it is gone."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1
 
 
 def _open_files(pid: int, mounts: dict[int | None, Mapping[int, Mount]]) -> set[_Identity]:

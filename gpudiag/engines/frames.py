@@ -108,7 +108,7 @@ def known_wait(stack: PyStack, table: tuple[WaitFrame, ...]) -> Known | None:
         row = next((r for r in table if r.matches(frame)), None)
         if row is None:
             continue
-        caller = stack.frames[i + 1] if i + 1 < len(stack.frames) else None
+        caller = next((f for f in stack.frames[i + 1 :] if not f.file.endswith(PLUMBING)), None)
         if found is None:
             found = Known(kind=row.kind, need=row.need, op=row.op, peers=row.peers, polls=row.polls, frame=frame, caller=caller)
             continue

@@ -22,8 +22,13 @@ class FileFact(Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
     fs_type: str | None = None
     local: bool = True
+    owner_uid: int | None = None
     openers: tuple[int, ...] = ()
     openers_complete: bool = False
+    unread_uids: tuple[int, ...] = ()
+    """Owners of the processes whose open files could not be read; a process that even root may not read is left out."""
+    whole_host: bool = True
+    """Whether every process that could reach the file is visible: false inside a container, for a file on a shared volume."""
 
 
 class FileLock(Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ STRENGTH: Final[dict[str, Confidence]] = {
     # What was seen to stay or to change over several looks.
     "long-look": "strong",
     "two-looks": "weak",
+    "open-files-here": "strong",
     "cpu-time": "strong",
     "io-counters": "strong",
     # What somebody says, and may say wrongly.

@@ -57,16 +57,21 @@ def _nobody(context: Context, fact: FileFact) -> Iterator[Evidence]:
     yield Evidence(source="file-system", claim=f"{fact.path} {state}", excerpt=_describe(fact), at=context.at)
     if not fact.exists:
         return
-    if fact.openers_complete and fact.local:
-        yield Evidence(source="open-files", claim="no process on this host has it open (all were readable)", at=context.at)
-    elif not fact.local:
-        yield Evidence(
-            source="absence",
-            claim=f"no process on this host has it open, but {fact.fs_type} is shared with other hosts",
-            at=context.at,
-        )
-    else:
-        yield Evidence(source="absence", claim="no process that could be read has it open; some could not be read", at=context.at)
+    source, claim = _openness(fact)
+    yield Evidence(source=source, claim=claim, at=context.at)
+
+
+def _openness(fact: FileFact) -> tuple[str, str]:
+    """How well it is known that nobody has the file open, as evidence source and claim."""
+    if not fact.local:
+        return "absence", f"no process on this host has it open, but {fact.fs_type or 'its file system'} is shared with other hosts"
+    if fact.openers_complete:
+        return "open-files", "no process on this host has it open (all were readable)"
+    if not fact.whole_host:
+        return "open-files-here", "no process of this container has it open; processes outside share the volume and are not visible"
+    if fact.owner_uid is not None and fact.owner_uid not in fact.unread_uids:
+        return "open-files-here", "no process of the file's owner has it open; processes of other users could not be read"
+    return "absence", "no process that could be read has it open; some of the file's owner could not be read"
 
 
 def _describe(fact: FileFact) -> str:

@@ -24,7 +24,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             continue
         evidence = into[0].wait.evidence
         links: list[Link] = [[e for e in evidence if e.source in ("python-stack", "file-locks")] or evidence]
-        nobody = [e for e in evidence if e.source in ("open-files", "absence")]
+        nobody = [e for e in evidence if e.source in ("open-files", "open-files-here", "absence")]
         links += [[e for e in evidence if e.source == "file-system"], nobody] if fact is not None else [nobody or evidence]
         waiters = [e.waiter for e in into]
         first = label(picture, waiters[0])
