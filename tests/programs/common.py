@@ -160,7 +160,7 @@ def run_program(
     if seat.role == "root":
         watch_lifeline(seat.lifeline_fd, at_end=end_family)
         adopt_orphans()
-        _start_ranks(seat)
+        _start_ranks(seat, ring)
     elif seat.role == "rank":
         die_with_parent()
     else:
@@ -210,7 +210,7 @@ def _parse() -> Seat:
         number, *fds = map(int, seat.extra)
         seat.number = number
         seat.links = [socket.socket(fileno=fd) for fd in fds]
-        seat.mailbox = seat.links.pop() if number == 0 else None
+        seat.mailbox = seat.links.pop() if number == 0 and seat.style == "title" else None
     return seat
 
 
@@ -221,20 +221,21 @@ def _free_port() -> int:
         return port
 
 
-def _start_ranks(seat: Seat) -> None:
-    pairs = [connected_pair("tcp", "") for _ in range(seat.ranks)]
-    seat.mailbox, far_mailbox = socket.socketpair()
+def _start_ranks(seat: Seat, ring: bool) -> None:
+    pairs = [connected_pair("tcp", "") for _ in range(seat.ranks)] if ring else []
+    far_mailbox = None
+    if seat.style == "title":
+        seat.mailbox, far_mailbox = socket.socketpair()
     os.environ |= {"WORLD_SIZE": str(seat.ranks), "LOCAL_WORLD_SIZE": str(seat.ranks)}
     if seat.style == "torchrun":
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "OMP_NUM_THREADS": "1"}
     for number in range(seat.ranks):
-        links = [pairs[number - 1][1].fileno(), pairs[number][0].fileno()]
-        if number == 0:
+        links = [pairs[number - 1][1].fileno(), pairs[number][0].fileno()] if ring else []
+        if number == 0 and far_mailbox:
             links.append(far_mailbox.fileno())
         os.environ |= {"RANK": str(number), "LOCAL_RANK": str(number)}
         title = f"demo::worker_TP{number}" if seat.style == "title" else None
         seat.launch("rank", str(number), *map(str, links), title=title, fds=tuple(links))
-    far_mailbox.close()
-    for near, far in pairs:
-        near.close()
-        far.close()
+    for link in (*(link for pair in pairs for link in pair), far_mailbox):
+        if link:
+            link.close()
