@@ -7,7 +7,7 @@ gets the same placeholder everywhere: sockets still meet, paths still name the s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from gpudiag.session import identity
 from gpudiag.session.secret import SECRET_VARIABLE, secret_arguments, secrets_in
+from gpudiag.session.survey import Survey, is_argument_list, is_environment, is_host_field
 from gpudiag.session.words import COMMON, words_of_code, words_of_type
 
 T = TypeVar("T", bound=Struct)
 Kind = Literal["host", "user", "ip", "secret", "env"]
-Path = tuple[str, ...]
 
 _PLURAL: Final[dict[Kind, tuple[str, str]]] = {
     "host": ("host name", "host names"),
@@ -31,6 +31,9 @@ _PLURAL: Final[dict[Kind, tuple[str, str]]] = {
 
 _MAX_WHERE: Final = 20
 """Places listed per placeholder: enough to find it, bounded however often it occurs."""
+
+_HOST_KEYS: Final = frozenset({"host", "name"})
+"""Fields that may be a host's own, where even a common word is a name."""
 
 HARMLESS_VARIABLES: Final = re.compile(
     r"(?:NCCL|CUDA|TORCH|TORCHELASTIC|PYTORCH|VLLM|SGLANG|SGL|OMP|MKL|GLOO|UCX|FI|OMPI|PMI|PMIX|SLURM|TRITON|FLASHINFER|NVIDIA|NVSHMEM|"
@@ -78,12 +81,13 @@ class Redactor:
         self._corpus = ""
         self._names: re.Pattern[str] | None = None
         self._cache: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._harmless: set[str] = set()
 
     def apply(self, value: T) -> T:
         """The same structure without names and secrets. It is validated against its type again."""
         plain = msgspec.to_builtins(value)
         self._learn(plain, type(value))
-        return msgspec.convert(self._walk(plain, ()), type(value))
+        return msgspec.convert(self._walk(plain, ""), type(value))
 
     @property
     def report(self) -> RedactionReport:
@@ -96,26 +100,14 @@ class Redactor:
 
     def _learn(self, plain: Any, kind: type) -> None:
         """Find every name before anything is replaced: a user's name may show up before the path that gives it away."""
-        texts: set[str] = set()
-        flags: set[str] = set()
-        for path, text in _strings(plain, ()):
-            texts.add(text)
-            if path[-1:] == ("host",) or path[-2:] == ("host", "name"):
-                self._hosts.update(dict.fromkeys(identity.host_name(text)))
-        for table in _tables(plain):
-            for name, text in table.items():
-                self._hosts.update(dict.fromkeys(identity.hosts_in_variable(name, text)))
-                self._users.update(dict.fromkeys(identity.user_in_variable(name, text)))
-        for arguments in _argument_lists(plain):
-            self._hosts.update(dict.fromkeys(identity.hosts_in_arguments(arguments)))
-            flags.update(a.partition("=")[0] for a in arguments if a.startswith("-"))
-        for text in sorted(texts):
-            self._users.update(dict.fromkeys(identity.users_in(text)))
-            self._hosts.update(dict.fromkeys(identity.hosts_in_urls(text)))
-        self._words |= COMMON | words_of_type(kind) | words_of_code(set(_frames(plain)), flags)
-        self._corpus = "\0".join((self._corpus, *sorted(texts)))
+        survey = Survey(plain)
+        self._hosts.update(survey.hosts)
+        self._users.update(survey.users)
+        self._words |= COMMON | words_of_type(kind) | words_of_code(survey.frames, survey.flags)
+        self._corpus = "\0".join((self._corpus, *sorted(survey.texts)))
         self._names = self._name_pattern()
         self._cache.clear()
+        self._harmless.clear()
 
     def _name_pattern(self) -> re.Pattern[str] | None:
         """One pattern for all names: where they stand as a name, and anywhere if nothing else is called so."""
@@ -136,40 +128,53 @@ class Redactor:
     def _rare(self, name: str) -> bool:
         return len(name) > 2 and not name.isdigit() and name.lower() not in self._words
 
-    def _walk(self, node: Any, path: Path) -> Any:
+    def _walk(self, node: Any, path: str) -> Any:
         if isinstance(node, str):
             return self._text(node, path)
         if isinstance(node, dict):
-            if _is_table(node, path):
-                return {key: self._variable(key, text, (*path, key)) for key, text in node.items()}
-            return {self._key(key, path): self._walk(item, (*path, str(key))) for key, item in node.items()}
+            return self._dictionary(node, path)
         if isinstance(node, list | tuple):
-            secret = secret_arguments(list(node)) if _is_argument_list(node) else set()
-            here = (*path, "[]")
+            here = f"{path}[]"
+            secret = secret_arguments(list(node)) if is_argument_list(node) else ()
             return [self._take("secret", item, here) if i in secret else self._walk(item, here) for i, item in enumerate(node)]
         return node
 
-    def _key(self, key: Any, path: Path) -> Any:
-        return self._text(key, (*path, "key")) if isinstance(key, str) else key
+    def _dictionary(self, node: dict[Any, Any], path: str) -> dict[Any, Any]:
+        if is_environment(node, path):
+            return {key: self._variable(key, text, f"{path}.{key}") for key, text in node.items()}
+        harmless = self._harmless
+        found = {}
+        for key, item in node.items():
+            name = key if key in harmless or not isinstance(key, str) else self._text(key, f"{path}.key")
+            # Most of a structure is numbers, and texts that were met before and hold nothing.
+            if isinstance(item, str):
+                known = item in harmless and key not in _HOST_KEYS
+                found[name] = item if known else self._text(item, _below(path, name))
+            elif isinstance(item, dict | list | tuple):
+                found[name] = self._walk(item, _below(path, name))
+            else:
+                found[name] = item
+        return found
 
-    def _variable(self, name: str, text: str, path: Path) -> str:
+    def _variable(self, name: str, text: str, path: str) -> str:
         if SECRET_VARIABLE.search(name):
             return self._take("secret", text, path) if text else text
         if not HARMLESS_VARIABLES.fullmatch(name):
             return self._take("env", text, path) if text else text
         return self._text(text, path)
 
-    def _text(self, text: str, path: Path) -> str:
+    def _text(self, text: str, path: str) -> str:
         """One string, cleaned. Results are kept: the frames of a thousand threads are mostly the same few strings."""
-        whole_host = path[-1:] == ("host",) or path[-2:] == ("host", "name")
-        if whole_host and text not in identity.NO_HOST:
+        if is_host_field(path) and text not in identity.NO_HOST:
             return self._take("host", text, path)
-        if text not in self._cache:
-            self._cache[text] = self._clean(text)
-        cleaned, taken = self._cache[text]
-        for placeholder in taken:
+        found = self._cache.get(text)
+        if found is None:
+            found = self._cache[text] = self._clean(text)
+            if not found[1]:
+                self._harmless.add(text)
+        for placeholder in found[1]:
             self._count(placeholder, path)
-        return cleaned
+        return found[0]
 
     def _clean(self, text: str) -> tuple[str, tuple[str, ...]]:
         taken: list[str] = []
@@ -196,7 +201,7 @@ class Redactor:
             if m.lastgroup is not None
         ]
 
-    def _take(self, kind: Kind, value: str, path: Path) -> str:
+    def _take(self, kind: Kind, value: str, path: str) -> str:
         placeholder = self._placeholder(kind, value)
         self._count(placeholder, path)
         return placeholder
@@ -215,19 +220,20 @@ class Redactor:
             self._kinds[candidate] = kind
         return self._placeholders[key]
 
-    def _count(self, placeholder: str, path: Path) -> None:
+    def _count(self, placeholder: str, path: str) -> None:
         self._counts[placeholder] = self._counts.get(placeholder, 0) + 1
         where = self._where.setdefault(placeholder, {})
         if len(where) < _MAX_WHERE:
-            where[_dotted(path)] = None
+            where[path] = None
+
+
+def _below(path: str, key: object) -> str:
+    name = key if isinstance(key, str) else "[]"
+    return f"{path}.{name}" if path else name
 
 
 def _any(names: Iterable[str]) -> str:
     return "|".join(map(re.escape, names))
-
-
-def _dotted(path: Path) -> str:
-    return ".".join(p for p in path if not p.isdigit()).replace(".[]", "[]")
 
 
 def _disjoint(spans: list[tuple[int, int, Kind]]) -> list[tuple[int, int, Kind]]:
@@ -237,60 +243,3 @@ def _disjoint(spans: list[tuple[int, int, Kind]]) -> list[tuple[int, int, Kind]]
         if not kept or span[0] >= kept[-1][1]:
             kept.append(span)
     return kept
-
-
-def _strings(node: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    if isinstance(node, str):
-        yield path, node
-    elif isinstance(node, dict):
-        for key, item in node.items():
-            if isinstance(key, str):
-                yield (*path, "key"), key
-            yield from _strings(item, (*path, str(key)))
-    elif isinstance(node, list | tuple):
-        for item in node:
-            yield from _strings(item, (*path, "[]"))
-
-
-def _frames(node: Any) -> Iterator[tuple[str, str]]:
-    """Function and file of every frame."""
-    if isinstance(node, dict):
-        if isinstance(node.get("function"), str) and isinstance(node.get("file"), str):
-            yield node["function"], node["file"]
-        for item in node.values():
-            yield from _frames(item)
-    elif isinstance(node, list | tuple):
-        for item in node:
-            yield from _frames(item)
-
-
-def _is_table(node: dict[Any, Any], path: Path) -> bool:
-    """Whether a dictionary is an environment: a field called `environ`, or the value of a reading in such a field."""
-    return path[-2:] == ("environ", "value") or (path[-1:] == ("environ",) and "reading" not in node)
-
-
-def _tables(node: Any, path: Path = ()) -> Iterator[dict[str, str]]:
-    """Environments: dictionaries in a field called `environ`."""
-    if isinstance(node, dict):
-        if _is_table(node, path):
-            yield node
-        for key, item in node.items():
-            yield from _tables(item, (*path, str(key)))
-    elif isinstance(node, list | tuple):
-        for item in node:
-            yield from _tables(item, path)
-
-
-def _is_argument_list(node: list[Any] | tuple[Any, ...]) -> bool:
-    return bool(node) and all(isinstance(item, str) for item in node)
-
-
-def _argument_lists(node: Any) -> Iterator[list[str]]:
-    if isinstance(node, dict):
-        for item in node.values():
-            yield from _argument_lists(item)
-    elif isinstance(node, list | tuple):
-        if _is_argument_list(node):
-            yield list(node)
-        for item in node:
-            yield from _argument_lists(item)
