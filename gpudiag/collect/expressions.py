@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpudiag.collect.pyglobals import Globals
-from gpudiag.collect.pyobject import PyObjects
+from gpudiag.collect.pyobject import PyFunction, PyObjects
 from gpudiag.collect.source import Function, FunctionNode
 from gpudiag.collect.syntax_locks import walk_scope
 from gpudiag.model.stack import Frame, PyStack
@@ -21,11 +21,12 @@ _MAX_DEPTH: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Frame `index` of a stack, and the parsed function that it runs."""
+    """Frame `index` of a stack, the parsed function that it runs, and the function object where that is known."""
 
     stack: PyStack
     index: int
     function: Function
+    known: PyFunction | None = None
 
     @property
     def frame(self) -> Frame:
@@ -76,9 +77,12 @@ class Expressions:
             return self.objects.cell_value(local)
         kind = self._binding(name, place.function)
         if kind == "free":
-            cell = (self._globals.closure(place.stack, place.index) or {}).get(name)
+            closure = place.known.closure if place.known else self._globals.closure(place.stack, place.index)
+            cell = (closure or {}).get(name)
             return None if cell is None else self.objects.cell_value(cell)
-        namespace = self._globals.of(place.stack, place.index) if kind == "global" else None
+        if kind == "local":
+            return None
+        namespace = place.known.globals if place.known else self._globals.of(place.stack, place.index)
         return None if namespace is None else self.objects.item(namespace, name)
 
     def _binding(self, name: str, function: Function) -> Literal["local", "free", "global"]:

@@ -40,7 +40,9 @@ def file_polls(pid: int, python_version: str | None, stacks: tuple[PyStack, ...]
     Raises UnsupportedPythonError for a version whose objects gpudiag cannot read, OSError if the target is gone.
     """
     look = _Look(pid, stacks, PyObjects(memory, supported_layout(python_version)))
-    return tuple(poll for stack in stacks for poll in look.polls(stack))
+    found = tuple(poll for stack in stacks for poll in look.polls(stack))
+    memory.require_alive()
+    return found
 
 
 class _Look:

@@ -17,12 +17,13 @@ from typing import Final
 
 from gpudiag.collect import procfs
 from gpudiag.collect.expressions import Expressions, Place
+from gpudiag.collect.lock_expressions import LockExpressions
 from gpudiag.collect.memory import TargetMemory
 from gpudiag.collect.pylock import PyLock, lock_behind
 from gpudiag.collect.pyobject import PyObjects
 from gpudiag.collect.python_target import supported_layout
 from gpudiag.collect.source import Function, SourceFiles, Unreadable
-from gpudiag.collect.syntax_locks import Acquire, acquire_at, acquired_before, enclosing_withs
+from gpudiag.collect.syntax_locks import Acquire, Taken, acquire_at, held_at
 from gpudiag.model.stack import Frame, LockUse, PyStack
 
 _STANDARD_LIBRARY: Final = re.compile(r"/lib/python3\.\d+/(?!(?:site|dist)-packages/)")
@@ -51,7 +52,9 @@ def lock_uses(pid: int, python_version: str | None, stacks: tuple[PyStack, ...],
     Raises UnsupportedPythonError for a version whose objects gpudiag cannot read, OSError if the target is gone.
     """
     look = _Look(pid, stacks, memory, PyObjects(memory, supported_layout(python_version)))
-    return tuple(use for stack in stacks for use in look.uses(stack))
+    found = tuple(use for stack in stacks for use in look.uses(stack))
+    memory.require_alive()
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class _Line:
     """What the source says about a line of a function; the same for every thread that stands there."""
 
     function: Function
-    held: tuple[ast.expr, ...]
+    held: tuple[Taken, ...]
     acquires: tuple[Acquire, ...]
 
 
@@ -77,8 +80,8 @@ class _Look:
         self._pid = pid
         self._memory = memory
         self._objects = objects
-        self._expressions = Expressions(objects, stacks)
         self._sources = SourceFiles(pid)
+        self._locks = LockExpressions(Expressions(objects, stacks), self._sources, memory)
         self._lines: dict[tuple[str, str, int], _Line | None] = {}
 
     def uses(self, stack: PyStack) -> Iterator[LockUse]:
@@ -89,14 +92,13 @@ class _Look:
         given_back = self._given_back(stack)
         for index in range(len(stack.frames)):
             seen: set[int] = set(given_back)
-            for place, expression in self._held(stack, index, blocked):
-                lock = self._lock(expression, place)
-                if lock is None or lock.address in seen or not _may_hold(lock, stack):
-                    continue
-                seen.add(lock.address)
-                yield _use(place, expression, lock, held=True)
+            for place, expression, lock in self._held(stack, index, blocked):
+                if lock.address not in seen and _may_hold(lock, stack):
+                    seen.add(lock.address)
+                    yield _use(place, expression, lock, held=True)
 
-    def _held(self, stack: PyStack, index: int, blocked: _Blocked | None) -> Iterator[tuple[Place, ast.expr]]:
+    def _held(self, stack: PyStack, index: int, blocked: _Blocked | None) -> Iterator[tuple[Place, ast.expr, PyLock]]:
+        """The locks that the source of a frame says it holds, with the expressions that took them."""
         frame = stack.frames[index]
         if _STANDARD_LIBRARY.search(frame.file) and not _HOLDERS.search(frame.file):
             return
@@ -105,8 +107,8 @@ class _Look:
             return
         place = Place(stack, index, line.function)
         entered = blocked.acquire.entered if blocked is not None and blocked.place.index == index else ()
-        for expression in (*line.held, *entered):
-            yield place, expression
+        for taken in (*line.held, *(Taken(lock, by_with=True) for lock in entered)):
+            yield from ((place, taken.lock, lock) for lock in self._locks.behind(taken, place))
 
     def _blocked(self, stack: PyStack) -> _Blocked | None:
         if not stack.frames:
@@ -133,7 +135,7 @@ class _Look:
         candidates = [
             _Blocked(place, acquire, lock)
             for acquire in line.acquires
-            if not _is_notification(place.frame, acquire) and (lock := self._lock(acquire.lock, place)) is not None
+            if not _is_notification(place.frame, acquire) and (lock := self._locks.plain(acquire.lock, place)) is not None
         ]
         if asleep_on is not None:
             return next((c for c in candidates if c.lock.word == asleep_on), None)
@@ -163,7 +165,7 @@ class _Look:
             return None
         place = Place(stack, 2, line.function)
         for acquire in line.acquires:
-            lock = self._lock(acquire.lock, place)
+            lock = self._locks.plain(acquire.lock, place)
             if lock is not None and lock.address == address:
                 return _Blocked(place, acquire, lock)
         return None
@@ -189,15 +191,10 @@ class _Look:
             return None
         node = function.node
         try:
-            held = (*enclosing_withs(node, line), *acquired_before(node, line))
-            return _Line(function, held, acquire_at(node, line))
+            return _Line(function, held_at(node, line), acquire_at(node, line))
         except RecursionError:
             # Only a source made for it is nested that deeply.
             return None
-
-    def _lock(self, expression: ast.expr, place: Place) -> PyLock | None:
-        address = self._expressions.address(expression, place)
-        return None if address is None else lock_behind(self._objects, self._memory, address)
 
     def _asleep_on(self, tid: int) -> int | None:
         """The futex word that a thread sleeps on, 0 if it does anything else, None if that cannot be read."""

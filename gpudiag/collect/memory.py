@@ -10,6 +10,8 @@ from typing import Final, Self
 READ_LIMIT: Final = 1 << 20
 """Most bytes that one read may ask for. Sizes come from the target, so a corrupt one must not cost us our memory."""
 
+_NEVER_MAPPED: Final = 8
+"""An address in the first page, which nothing may map (vm.mmap_min_addr)."""
 _LAST_ADDRESS: Final = (1 << 63) - 1
 
 
@@ -56,3 +58,11 @@ class TargetMemory:
     def pointer(self, address: int) -> int:
         """The 64-bit little-endian word at `address`."""
         return int.from_bytes(self.read(address, 8), "little")
+
+    def require_alive(self) -> None:
+        """Raise OSError with ESRCH if the address space is gone, so that a look that found nothing can say why."""
+        try:
+            self.read(_NEVER_MAPPED, 1)
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.EFAULT):
+                raise

@@ -88,6 +88,8 @@ class Layout:
     """sizeof(PyCompactUnicodeObject): the same for other compact strings; a pointer to them where not compact."""
     code_free_variables: int
     """PyCodeObject.co_nfreevars."""
+    code_first_line: int
+    """PyCodeObject.co_firstlineno."""
     tagged_int: bool
     """Whether an int holds lv_tag (digit count << 3 | sign) in place of a signed digit count."""
 
@@ -95,9 +97,9 @@ class Layout:
 _LAYOUTS: Final = {
     layout.version: layout
     for layout in (
-        Layout((3, 11), "pointer", 872, 48, 72, 92, tagged_int=False),
-        Layout((3, 12), "tagged-pointer", 880, 40, 56, 88, tagged_int=True),
-        Layout((3, 13), "inline", 880, 40, 56, 88, tagged_int=True),
+        Layout((3, 11), "pointer", 872, 48, 72, 92, 72, tagged_int=False),
+        Layout((3, 12), "tagged-pointer", 880, 40, 56, 88, 68, tagged_int=True),
+        Layout((3, 13), "inline", 880, 40, 56, 88, 68, tagged_int=True),
     )
 }
 

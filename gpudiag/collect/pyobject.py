@@ -24,6 +24,8 @@ MAX_ENTRIES: Final = 1 << 16
 
 MAX_TEXT: Final = 4096
 _MAX_MRO: Final = 256
+_MAX_WORK: Final = 200_000
+"""Objects and names that are looked at for one process in one look (a busy server needs some 10,000), then all is None."""
 _MAX_NAME: Final = 256
 _MAX_TYPES: Final = 4096
 _MAX_BASICSIZE: Final = 1 << 20
@@ -78,13 +80,14 @@ class PyType:
 class PyFunction:
     """A Python function: addresses of its globals and builtins dicts, and the cells of its closure by variable name.
 
-    `qualname` and `file` are those of its code, which `functools.wraps` does not change.
+    `qualname`, `file` and first `line` (of its decorators, if any) are those of its code: `functools.wraps` leaves them.
     """
 
     globals: int
     builtins: int
     qualname: str
     file: str
+    line: int
     closure: dict[str, int]
 
 
@@ -100,6 +103,7 @@ class PyObjects:
         self._type_dicts: dict[int, dict[str, int]] = {}
         self._shared_keys: dict[int, dict[str, int]] = {}
         self._keys: dict[int, str | None] = {}
+        self._work = 0
 
     @_none_if_implausible
     def attribute(self, address: int, name: str) -> int | None:
@@ -213,6 +217,7 @@ class PyObjects:
             builtins=_word(data, at.FUNCTION_BUILTINS),
             qualname=self._text(self._memory.pointer(code + at.CODE_QUALNAME), MAX_TEXT),
             file=self._text(self._memory.pointer(code + at.CODE_FILENAME), MAX_TEXT),
+            line=int.from_bytes(self._memory.read(code + self._layout.code_first_line, 4), "little"),
             closure=self._closure(code, _word(data, at.FUNCTION_CLOSURE)),
         )
 
@@ -229,7 +234,13 @@ class PyObjects:
                     break
         return {name: value for name, value in found.items() if value}
 
+    def _count(self) -> None:
+        self._work += 1
+        if self._work > _MAX_WORK:
+            raise _ImplausibleError
+
     def _type_of(self, address: int) -> PyType:
+        self._count()
         count, kind = struct.unpack("<QQ", self._memory.read(address, 16))
         # Immortal objects (3.12 on) have all low 32 bits set, or more; a freed one has a zero count or a heap pointer.
         if address % 8 or not 0 < count < 1 << 40:
@@ -410,6 +421,7 @@ class PyObjects:
         return self._keys[address]
 
     def _text(self, address: int, limit: int) -> str:
+        self._count()
         # Nearly all names fit one read; the rest of it is of no use where the string is the last object of its mapping.
         try:
             data = self._memory.read(address, _KEY_READ)

@@ -30,6 +30,8 @@ _CACHED_FILES: Final = 64
 _STARTED_SLACK_S: Final = 0.1
 """A start time is known to a clock tick (10 ms), file times on coarse file systems to less."""
 _CANDIDATES: Final = 8
+_MAX_DECORATORS: Final = 40
+"""Lines between the first line of a function and its `def`."""
 _PARSE_BUDGET: Final = 2 << 20
 """Characters that one look parses for one process, about a second's worth: its source is as hostile as its memory."""
 
@@ -128,6 +130,16 @@ class SourceFile:
                 return self._block(first, end, name)
         return self.whole()
 
+    def definition(self, qualname: str, line: int) -> int | None:
+        """Line of the `def` of a function whose first line, a decorator perhaps, is `line`."""
+        name = _outermost(qualname.rsplit(".", 1)[-1])
+        if name is None or line < 1:
+            return None
+        for index in range(line - 1, min(line + _MAX_DECORATORS, len(self.lines))):
+            if _defines(self.lines[index], name):
+                return index + 1
+        return None
+
     def whole(self) -> Block:
         """All of the file; too large a one does not parse."""
         if self.size > WHOLE_FILE_LIMIT:
@@ -141,8 +153,7 @@ class SourceFile:
         """Indices of lines at or above `line` that define `name`, nearest first."""
         found = 0
         for index in range(line - 1, -1, -1):
-            text = self.lines[index]
-            if name in text and re.match(rf"[ \t]*(?:async[ \t]+)?def[ \t]+{name}\b", text):
+            if _defines(self.lines[index], name):
                 yield index
                 found += 1
                 if found == _CANDIDATES:
@@ -178,9 +189,7 @@ class SourceFiles:
         Each group of `words` has to be in the text with one of its words: the cheap question, before anything is parsed.
         Never raises: a target that is gone is a reason too.
         """
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = self._open(path)
+        file = self._file(path)
         block = file if isinstance(file, Unreadable) else file.block(qualname, line)
         if isinstance(block, Unreadable):
             return block
@@ -189,6 +198,20 @@ class SourceFiles:
         if not block.parsed:
             self._budget -= block.length
         return block.function(qualname, line) if self._budget >= 0 else Unreadable("too much source to parse")
+
+    def definition(self, path: str, qualname: str, line: int) -> Function | Unreadable:
+        """The parsed function whose code starts at `line`, or why there is none."""
+        file = self._file(path)
+        if isinstance(file, Unreadable):
+            return file
+        found = file.definition(qualname, line)
+        return Unreadable("the function is not where it was") if found is None else self.function(path, qualname, found)
+
+    def _file(self, path: str) -> SourceFile | Unreadable:
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = self._open(path)
+        return file
 
     def _open(self, path: str) -> SourceFile | Unreadable:
         if path.startswith("<") or not path.endswith(_SUFFIXES):
@@ -278,6 +301,10 @@ def _outermost(qualname: str) -> str | None:
         return None
     name = qualname.split(".<locals>", 1)[0].rsplit(".", 1)[-1]
     return name if name.isidentifier() and len(qualname) < 1000 else None
+
+
+def _defines(line: str, name: str) -> bool:
+    return name in line and re.match(rf"[ \t]*(?:async[ \t]+)?def[ \t]+{name}\b", line) is not None
 
 
 def _indent(line: str) -> int:

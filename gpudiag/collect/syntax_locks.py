@@ -18,6 +18,14 @@ RELEASE: Final = frozenset({"release", "release_lock", "__exit__"})
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """An expression whose lock is held, by `with` or by a call of `acquire`."""
+
+    lock: ast.expr
+    by_with: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Acquire:
     """An expression whose lock is acquired; `entered` are the earlier items of the same `with`, held by then."""
 
@@ -60,6 +68,29 @@ def acquired_before(scope: Scope, line: int) -> tuple[ast.expr, ...]:
     held: dict[str, ast.expr] = {}
     _follow(scope.body, line, held)
     return tuple(held.values())
+
+
+def held_at(scope: Scope, line: int) -> tuple[Taken, ...]:
+    """All that the function holds at `line`."""
+    withs = (Taken(lock, by_with=True) for lock in enclosing_withs(scope, line))
+    return (*withs, *(Taken(lock, by_with=False) for lock in acquired_before(scope, line)))
+
+
+def held_at_end(scope: Scope) -> tuple[Taken, ...]:
+    """What the function holds when it returns from its end: what an `__enter__` or `acquire` of a class takes."""
+    held: dict[str, ast.expr] = {}
+    for statement in scope.body:
+        _apply(statement, held)
+        lock = _acquire_call(statement.value) if isinstance(statement, ast.Return) and statement.value else None
+        if lock is not None:
+            held[ast.unparse(lock)] = lock
+    return tuple(Taken(lock, by_with=False) for lock in held.values())
+
+
+def held_at_yield(scope: Scope) -> tuple[Taken, ...]:
+    """What a generator with a single `yield` holds there: what a `@contextmanager` function takes."""
+    yields = [node.lineno for statement in scope.body for node in walk_scope(statement) if isinstance(node, ast.Yield)]
+    return held_at(scope, yields[0]) if len(yields) == 1 else ()
 
 
 def statements_at(scope: Scope, line: int) -> Iterator[ast.stmt]:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import signal
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
+from gpudiag.collect import lock_uses as module
+from gpudiag.collect.file_polls import file_polls
 from gpudiag.collect.lock_uses import lock_uses
 from gpudiag.collect.memory import TargetMemory
+from gpudiag.collect.python_target import UnsupportedPythonError
 from gpudiag.model.stack import LockUse, PyStack
-from tests.collect.targets import DEADLINE_S, INTERPRETERS, Target, running
+from tests.collect.targets import DEADLINE_S, INTERPRETERS, PROGRAMS, Target, running
 
 VERSIONS = sorted(INTERPRETERS)
 
@@ -118,6 +128,15 @@ SCENARIOS: dict[str, set[Seen]] = {
     "closures": {holds("holds", "inner", "inner_lock"), waits("wants", "inner", "inner_lock")} | stuck("holds"),
     "pool": {holds("worker_0", "global", "GLOBAL"), waits("worker_1", "global", "GLOBAL")} | stuck("worker_0"),
     "processes": {holds("holds", "shared", "shared"), waits("wants", "shared", "shared")} | stuck("holds"),
+    "wrappers": {
+        holds("first", "mutex", "self.exclusive()"),
+        holds("first", "guard", "self.guard"),
+        holds("second", "global", "shared(LOCKS[0], 'x')"),
+        holds("second", "zero", "shared(LOCKS[0], 'x')"),
+        waits("wants", "mutex", "self._mutex"),
+        waits("wants guard", "guard", "self._inner"),
+    }
+    | stuck("first", "second"),
     "busy": {holds("computes", "global", "GLOBAL")},
     "itself": {holds("again", "global", "GLOBAL"), waits("again", "global", "GLOBAL")},
 }
@@ -138,3 +157,138 @@ def test_a_logging_handler_is_known_by_its_lock(version: str) -> None:
             target,
             {holds("holds", "handler", by_thread, "rlock"), waits("wants", "handler", by_thread, "rlock")} | stuck("holds"),
         )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_lock_says_whether_it_is_taken_where_waiters_sleep_and_who_owns_it(version: str) -> None:
+    with running(version, "locks.py", "rlock_owner") as target:
+        settles(target, SCENARIOS["rlock_owner"])
+        stacks, uses = look(target)
+        by_name = {stack.name: stack for stack in stacks}
+        waiter = next(use for use in uses if use.tid == by_name["waiter"].tid)
+        assert waiter.owner_ident == by_name["owner"].ident
+        assert waiter.locked is True
+        assert waiter.word == asleep_on(target.pid, waiter.tid)
+        assert by_name["waiter"].frames[waiter.frame].function == "Account.wait_private"
+
+
+def asleep_on(pid: int, tid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{tid}/syscall").read_text().split()[1], 16)
+
+
+@pytest.mark.parametrize("scenario", ["ab_ba", "rlock_owner", "condition_wait", "semaphore", "wrappers"])
+def test_the_same_without_the_system_calls_of_the_threads(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(VERSIONS[-1], "locks.py", scenario) as target:
+        settles(target, SCENARIOS[scenario])
+        monkeypatch.setattr(module, "_FUTEX", None)
+        assert seen(target) == SCENARIOS[scenario]
+
+
+def test_of_several_taken_locks_in_one_line_none_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(VERSIONS[-1], "locks.py", "several_items") as target:
+        settles(target, SCENARIOS["several_items"])
+        monkeypatch.setattr(module, "_FUTEX", None)
+        found = seen(target)
+        assert found < SCENARIOS["several_items"]
+        assert {use.thread for use in found if not use.held} == {"first", "third"}
+
+
+def test_two_instances_of_the_same_code_have_locks_of_their_own() -> None:
+    with running(VERSIONS[-1], "locks.py", "two_pairs") as target:
+        settles(target, SCENARIOS["two_pairs"])
+        _, uses = look(target)
+        held = [use.lock for use in uses if use.held]
+        assert len(held) == len(set(held)) == 4
+        assert {use.expression for use in uses} == {"self._lock"}
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Iterator[tuple[Target, Path]]:
+    """A blocked target whose source file the test may change."""
+    program = tmp_path / "locks.py"
+    shutil.copy(PROGRAMS / "locks.py", program)
+    with running(VERSIONS[-1], program, "ab_ba") as target:
+        settles(target, SCENARIOS["ab_ba"])
+        yield target, program
+
+
+@pytest.mark.timeout(30)
+def test_a_source_that_became_a_fifo_gives_nothing(copied: tuple[Target, Path]) -> None:
+    target, program = copied
+    program.unlink()
+    os.mkfifo(program)
+    assert seen(target) == set()
+
+
+def test_a_source_that_is_gone_gives_nothing(copied: tuple[Target, Path]) -> None:
+    target, program = copied
+    program.unlink()
+    assert seen(target) == set()
+
+
+def test_a_source_that_changed_gives_nothing(copied: tuple[Target, Path]) -> None:
+    target, program = copied
+    later = time.time() + 60
+    os.utime(program, (later, later))
+    assert seen(target) == set()
+
+
+@pytest.mark.parametrize("address", [0, 8, -1, 1 << 46, (1 << 64) - 1])
+def test_stacks_with_nonsense_for_addresses_give_nothing(address: int) -> None:
+    with running(VERSIONS[-1], "locks.py", "ab_ba") as target:
+        settles(target, SCENARIOS["ab_ba"])
+        stacks = tuple(
+            msgspec.structs.replace(
+                stack,
+                frames=tuple(msgspec.structs.replace(f, locals=dict.fromkeys(f.locals, address)) for f in stack.frames),
+            )
+            for stack in target.stacks()
+        )
+        assert look(target, stacks)[1] == ()
+
+
+@pytest.mark.parametrize("line", [-1, 0, 1, 10**9])
+def test_stacks_with_nonsense_for_lines_give_nothing(line: int) -> None:
+    with running(VERSIONS[-1], "locks.py", "ab_ba") as target:
+        settles(target, SCENARIOS["ab_ba"])
+        stacks = tuple(
+            msgspec.structs.replace(stack, frames=tuple(msgspec.structs.replace(f, line=line) for f in stack.frames))
+            for stack in target.stacks()
+        )
+        assert look(target, stacks)[1] == ()
+
+
+def test_a_python_that_cannot_be_read_is_said_so() -> None:
+    with TargetMemory(os.getpid()) as memory:
+        for version in ("3.10.2", "3.15", "2.7", None, "no version"):
+            with pytest.raises(UnsupportedPythonError):
+                lock_uses(os.getpid(), version, (), memory)
+
+
+def test_a_target_that_is_gone_is_an_error() -> None:
+    with running(VERSIONS[-1], "locks.py", "ab_ba") as target:
+        settles(target, SCENARIOS["ab_ba"])
+        stacks = target.stacks()
+        with TargetMemory(target.pid) as memory:
+            os.kill(target.pid, signal.SIGKILL)
+            os.waitid(os.P_PID, target.pid, os.WEXITED | os.WNOWAIT)
+            for read in (lock_uses, file_polls):
+                with pytest.raises(OSError) as error:
+                    read(target.pid, target.version_text, stacks, memory)
+                assert error.value.errno == errno.ESRCH
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_sixty_blocked_threads_cost_less_than_60_ms(version: str) -> None:
+    with running(version, "locks.py", "crowd") as target:
+        target.wait_for_sleepers(60)
+        stacks = target.stacks()
+        took = []
+        for _ in range(3):
+            before = time.process_time()
+            with TargetMemory(target.pid) as memory:
+                uses = lock_uses(target.pid, target.version_text, stacks, memory)
+                file_polls(target.pid, target.version_text, stacks, memory)
+            took.append(time.process_time() - before)
+        assert len(uses) == 120
+        assert min(took) < 0.06

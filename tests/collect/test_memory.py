@@ -59,8 +59,16 @@ def test_a_process_that_ended_is_an_oserror_not_empty_bytes() -> None:
         child.wait(10)
         with pytest.raises(OSError):
             memory.pointer(ctypes.addressof(buffer))
+        with pytest.raises(OSError) as error:
+            memory.require_alive()
+        assert error.value.errno == errno.ESRCH
     with pytest.raises(OSError):
         TargetMemory(child.pid)
+
+
+def test_a_process_that_is_there_is_alive() -> None:
+    with TargetMemory(os.getpid()) as memory:
+        memory.require_alive()
 
 
 def test_closed_memory_is_an_oserror() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpudiag.collect import pyobject
 from gpudiag.collect.memory import TargetMemory
 from gpudiag.collect.pylayout import layout_of, parse_version
 from gpudiag.collect.pyobject import PyObjects
@@ -155,6 +156,15 @@ def test_a_huge_size_is_none_and_costs_nothing(kind: type, size: int) -> None:
     assert objects.items(address) is None
     assert objects.integer(address) is None
     assert objects.item(address, "lock") is None
+
+
+def test_the_work_for_one_process_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyobject, "_MAX_WORK", 1000)
+    names = {f"name {i}": i for i in range(5000)}
+    objects = own_objects()
+    assert objects.item(id(names), "name 500") == id(names["name 500"])
+    assert objects.item(id(names), "name 4000") is None
+    assert objects.text(id("name 500")) is None
 
 
 def test_a_target_that_is_gone_is_an_error_not_none() -> None:

@@ -1,5 +1,6 @@
 """Blocks threads in one of many ways, prints the addresses of the locks in play and waits for its standard input to close."""
 
+import contextlib
 import functools
 import json
 import logging
@@ -358,6 +359,69 @@ def processes():
     inside.wait()
     start(want, name="wants")
     return {"shared": shared._semlock, "never": never}
+
+
+class Guard:
+    def __init__(self):
+        self._inner = threading.Lock()
+        self.entries = 0
+
+    def __enter__(self):
+        self.acquire()
+        return self
+
+    def acquire(self, blocking=True):
+        return self._inner.acquire(blocking)
+
+    def release(self):
+        self._inner.release()
+
+    def __exit__(self, *_):
+        self.release()
+
+
+class Owner:
+    def __init__(self):
+        self._mutex = threading.Lock()
+        self.guard = Guard()
+
+    @contextlib.contextmanager
+    def exclusive(self):
+        self._mutex.acquire()
+        try:
+            yield self
+        finally:
+            self._mutex.release()
+
+    def run(self):
+        with self.exclusive(), self.guard:
+            never.acquire()
+
+    def run_again(self):
+        self.guard.acquire()
+        self.guard.release()
+        with shared(LOCKS[0], "x") as value:
+            str(value)
+            never.acquire()
+
+
+@contextlib.contextmanager
+def shared(some_lock, label):
+    with GLOBAL, some_lock:
+        yield label
+
+
+def wrappers():
+    owner = Owner()
+    other = Owner()
+    start(owner.run, name="first")
+    start(other.run_again, name="second")
+    while not (owner.guard._inner.locked() and GLOBAL.locked() and LOCKS[0].locked()):
+        os.sched_yield()
+    start(owner.run, name="wants")
+    start(owner.run_again, name="wants guard")
+    locks = {"mutex": owner._mutex, "guard": owner.guard._inner, "global": GLOBAL, "zero": LOCKS[0]}
+    return {**locks, "never": never}
 
 
 def busy():
