@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("pid", type=click.IntRange(min=1), required=False)
-@click.option("--once", is_flag=True, help="Print one diagnosis and exit. It is all that attach does today.")
+@click.option("--once", is_flag=True, help="Print one diagnosis and exit, as attach does without it too.")
 @click.option("--all", "every", is_flag=True, help="Every server on this host; JSON is then an array.")
 @click.option("--samples", type=click.IntRange(1, 100), default=2, show_default=True, help="Number of looks at the server.")
 @click.option("--interval", type=click.FloatRange(0.1, 60), default=1.0, show_default=True, help="Seconds between two looks.")

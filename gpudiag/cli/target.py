@@ -10,7 +10,7 @@ from gpudiag.cli import pipeline
 from gpudiag.errors import NoTargetError, UsageError
 from gpudiag.model.server import Server
 from gpudiag.model.snapshot import Snapshot
-from gpudiag.render.plain import clean, middle
+from gpudiag.render.plain import clean
 
 _LOOKED_FOR = "SGLang, vLLM and torch.distributed processes"
 
@@ -67,4 +67,7 @@ def describe(server: Server, around: Snapshot, width: int = 78) -> str:
     process = around.process(server.root_pid)
     ranks = len(server.ranks)
     head = f"pid {server.root_pid:<8} {server.engine:<8} {ranks} {'rank ' if ranks == 1 else 'ranks'}  "
-    return head + middle(clean(process.title if process else ""), width - len(head))
+    program, _, rest = clean(process.title if process else "").partition(" ")
+    command = f"{program.rsplit('/', 1)[-1]} {rest}".strip()
+    room = width - len(head)
+    return head + (command if len(command) <= room else command[: room - 3] + "...")

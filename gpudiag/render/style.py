@@ -65,6 +65,7 @@ STATUSES: Final[dict[str, Look]] = {
     "healthy": Look(glyph="✓", ascii="+", word="healthy", color=f"bold {GREEN}"),
     "insufficient": Look(glyph="?", ascii="?", word="insufficient", color=f"bold {PINK}"),
 }
+"""Of verdicts without a code. Their titles begin with the word that a person needs."""
 
 CONFIDENCES: Final[dict[str, str]] = {"proven": f"bold {VERMILION}", "strong": f"bold {ORANGE}", "weak": f"bold {PINK}"}
 

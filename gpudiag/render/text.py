@@ -75,7 +75,7 @@ class _Text:
             right: Segment | None = (confidence, CONFIDENCES.get(confidence, BOLD))
         else:
             look = STATUSES[verdict.status]
-            head, right = [(f"{self._mark(look)} {look.word}  ", look.color)], None
+            head, right = [(f"{self._mark(look)} ", look.color)], None
         self.canvas.paragraph(head, verdict.title, BOLD, right=right)
         groups = _by_place(verdict.culprits)
         for group in groups[:MAX_CULPRITS]:
@@ -211,21 +211,28 @@ class _Text:
             self.canvas.paragraph([("  next    ", DIM)], step)
 
     def _not_read(self) -> None:
-        asked: dict[str, list[str]] = {}
+        asked: dict[str, dict[str, list[str]]] = {}
         for one in self.report.not_read:
-            asked.setdefault(one.help, []).append(f"{one.source}: {one.reason}" if one.help else f"{one.source} ({one.reason})")
-        for help, sources in sorted(asked.items(), key=lambda item: not item[0]):
-            if not help:
-                self.canvas.paragraph([("not read  ", DIM)], ", ".join(sources))
-                continue
-            for source in sources:
-                self.canvas.paragraph([("not read  ", DIM)], source)
-            self.canvas.paragraph([(f"          {self.canvas.lines.arrow} ", DIM)], help)
+            asked.setdefault(one.help, {}).setdefault(one.reason, []).append(one.source)
+        for help, reasons in asked.items():
+            for reason, sources in reasons.items():
+                self.canvas.paragraph([("not read  ", DIM)], f"{_sources(sources)}: {reason}")
+            if help:
+                self.canvas.paragraph([(f"          {self.canvas.lines.arrow} ", DIM)], help)
 
     def _cost(self) -> None:
         cost = self.report.cost
         told = f"stopped {cost.stopped_s * 1000:.0f} ms, took {cost.wall_s:.1f} s"
         self.canvas.ends([(told, DIM)], (self.report.generated_at, DIM))
+
+
+def _sources(sources: Sequence[str]) -> str:
+    """'stacks, fds of pid 1' for 'stacks of pid 1' and 'fds of pid 1'."""
+    names: dict[str, list[str]] = {}
+    for source in sources:
+        name, of, whose = source.partition(" of ")
+        names.setdefault(of + whose, []).append(name)
+    return ", ".join(f"{', '.join(found)}{whose}" for whose, found in names.items())
 
 
 def _alike(proof: Sequence[Evidence]) -> list[tuple[Evidence, int]]:

@@ -115,7 +115,7 @@ def healthy() -> Report:
     return report(
         state="serving",
         status="healthy",
-        title="the server answers and makes progress; nothing is wrong that could be seen",
+        title="serving: 2 of 2 ranks moved in 1.0 s, and nobody waits for one that does not",
         workers=(worker(41200, None, "running", RECV, role="frontend"), *workers),
         not_read=(NATIVE_NOT_ASKED,),
     )
@@ -335,7 +335,7 @@ def insufficient() -> Report:
     return report(
         status="insufficient",
         state="unknown",
-        title="what was readable does not say whether the server hangs",
+        title="not enough evidence: Python stacks could not be read",
         next_step="sudo gpudiag attach 41200",
         workers=(
             worker(41200, None, "unknown", None, role="frontend"),

@@ -122,7 +122,8 @@ def test_a_state_that_is_not_known_keeps_its_word() -> None:
 
 def test_no_target_is_no_table() -> None:
     report = msgspec.structs.replace(SAMPLES["healthy"](), target=None)
-    assert "waits for" not in text(report)
+    assert "  rank  pid" in text(SAMPLES["healthy"]())
+    assert "  rank  pid" not in text(report)
     assert "| rank" not in markdown(report)
 
 
