@@ -28,6 +28,23 @@ STRENGTH: Final[dict[str, Confidence]] = {
     "permissions": "proven",
     "traceback": "proven",
     "kernel-log": "proven",
+    # What the driver, the bus, a file's own header or the target's own interpreter state outright.
+    "sysfs": "proven",
+    "nvml": "proven",
+    "library-image": "proven",
+    "package-record": "proven",
+    "package-metadata": "proven",
+    "package-text": "proven",
+    "interpreter": "proven",
+    "compiler": "proven",
+    "import": "proven",
+    "config-file": "proven",
+    "checkpoint": "proven",
+    "gpu-test": "proven",
+    # What a class is by its source: what runs may still replace it.
+    "class-definition": "strong",
+    # What others have reported of the same versions.
+    "known-report": "weak",
     # What was seen to stay or to change over several looks.
     "long-look": "strong",
     "two-looks": "weak",

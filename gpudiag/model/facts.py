@@ -1,0 +1,306 @@
+"""What doctor reads of a machine, before anything is judged. Schema gpudiag.facts/1.
+
+Facts are recordable: as JSON they yield the same report on any other machine.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from gpudiag.model.install import Install
+from gpudiag.model.library import Library
+from gpudiag.model.modelfiles import Drafter, ModelFiles
+from gpudiag.model.reading import NOT_ASKED, Reading
+
+FACTS_SCHEMA: Final = "gpudiag.facts/1"
+
+ServedBy = Literal["sglang", "vllm"]
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What the person asked about. `gpus_for` are compute capabilities ('12.0') to judge instead of this machine's."""
+
+    engine: ServedBy | None = None
+    python: str | None = None
+    model: str | None = None
+    draft: str | None = None
+    tp: int = 1
+    depth: Literal["fast", "full", "deep"] = "full"
+    active: bool = False
+    gpus_for: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
+    source_tree: str | None = None
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    """One GPU as NVML describes it. A value that the driver refuses to give is Unavailable with NVML's reason."""
+
+    index: int
+    uuid: str
+    name: str
+    bus_id: str
+    """PCI address in the form of sysfs: '0000:65:00.0'."""
+    capability: Reading[str]
+    """Compute capability, '12.0'."""
+    memory_bytes: Reading[int]
+    memory_used_bytes: Reading[int]
+    utilization_percent: Reading[int]
+    vbios: Reading[str]
+    persistence: Reading[bool]
+    compute_mode: Reading[int]
+    """0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process."""
+    mig: Reading[bool]
+    performance_state: Reading[int]
+    """0 is the fastest."""
+    clocks_event_reasons: Reading[int]
+    """Bit mask nvmlClocksEventReason*."""
+    link_gen: Reading[int]
+    link_gen_max: Reading[int]
+    link_width: Reading[int]
+    link_width_max: Reading[int]
+    nvlinks: Reading[tuple[bool, ...]]
+    """Whether each NVLink is active; empty for a GPU without."""
+    fabric_state: Reading[int]
+    """0 not supported, 1 not started, 2 in progress, 3 completed (nvmlGpuFabricInfo_t)."""
+    ecc_uncorrected: Reading[int]
+    """Uncorrected errors since the driver was loaded."""
+    rows_pending: Reading[bool]
+    rows_failed: Reading[bool]
+    processes: Reading[tuple[GpuProcess, ...]]
+
+
+class GpuProcess(Struct, frozen=True, kw_only=True):
+    """A process with a context on a GPU. `name` is empty if its pid is not visible here (another pid namespace)."""
+
+    pid: int
+    memory_bytes: int
+    name: str = ""
+
+
+class Driver(Struct, frozen=True, kw_only=True):
+    """Versions of the NVIDIA driver: what NVML reports. `cuda` is the newest CUDA it serves, '13.0'."""
+
+    version: str
+    cuda: str
+
+
+class KernelModule(Struct, frozen=True, kw_only=True):
+    """The loaded NVIDIA kernel module, from /proc/driver/nvidia/version."""
+
+    version: str
+    open: bool
+    text: str
+
+
+class PeerLink(Struct, frozen=True, kw_only=True):
+    """What the driver says about direct access from one GPU to another: nvmlGpuP2PStatus, 0 is OK."""
+
+    source: int
+    target: int
+    read: int
+    write: int
+
+
+class GpuSet(Struct, frozen=True, kw_only=True):
+    """Everything NVML told in one go."""
+
+    driver: Driver
+    gpus: tuple[Gpu, ...]
+    peers: tuple[PeerLink, ...] = ()
+
+
+class Bridge(Struct, frozen=True, kw_only=True):
+    """A PCIe bridge above a GPU and what its Access Control Services do: names of the enabled controls.
+
+    An empty tuple is a bridge without ACS, or with all of it off.
+    """
+
+    address: str
+    acs: Reading[tuple[str, ...]]
+
+
+class PciGpu(Struct, frozen=True, kw_only=True):
+    """A display controller of NVIDIA on the PCI bus, driver or not. `bridges` from the GPU up to its root port."""
+
+    address: str
+    bridges: tuple[Bridge, ...]
+    iommu_domain: Reading[str]
+    """Type of its IOMMU group: 'DMA' and 'DMA-FQ' translate, 'identity' does not; '' without IOMMU."""
+    link_speed: str = ""
+    link_width: str = ""
+    link_speed_max: str = ""
+    link_width_max: str = ""
+    numa_node: int = -1
+
+
+class Cpu(Struct, frozen=True, kw_only=True):
+    """The processor. `virtual` if the kernel says that it runs under a hypervisor."""
+
+    vendor: str
+    cores: int
+    virtual: bool
+
+
+class Limit(Struct, frozen=True, kw_only=True):
+    """A resource limit; None is unlimited."""
+
+    name: str
+    soft: int | None
+    hard: int | None
+
+
+class Cgroup(Struct, frozen=True, kw_only=True):
+    """Limits of the control group of this process; None is unlimited."""
+
+    memory_bytes: int | None
+    pids: int | None
+    path: str
+
+
+class Space(Struct, frozen=True, kw_only=True):
+    """A mounted file system with room left."""
+
+    path: str
+    fs_type: str
+    total_bytes: int
+    free_bytes: int
+    writable: bool = True
+
+
+class Leftover(Struct, frozen=True, kw_only=True):
+    """A file in shared memory that nobody has open."""
+
+    path: str
+    size_bytes: int
+
+
+class SharedMemory(Struct, frozen=True, kw_only=True):
+    """The file system at /dev/shm."""
+
+    space: Space
+    leftovers: tuple[Leftover, ...] = ()
+
+
+class Tracing(Struct, frozen=True, kw_only=True):
+    """Who may look into other processes. `yama_scope` None is a kernel without Yama."""
+
+    yama_scope: int | None
+    can_trace: bool
+    uid: int
+    no_new_privs: bool = False
+
+
+class Listener(Struct, frozen=True, kw_only=True):
+    """Somebody who listens on a TCP port; `pid` None if the process is not visible to us."""
+
+    port: int
+    address: str
+    pid: int | None = None
+    name: str = ""
+
+
+class JitLock(Struct, frozen=True, kw_only=True):
+    """A lock file in a cache of compiled extensions. `held` if a process has it locked or open."""
+
+    path: str
+    age_s: float
+    held: bool
+    by_existence: bool
+    """True for a lock that is taken by creating the file (torch's FileBaton): left over, it blocks for ever."""
+    builders: tuple[int, ...] = ()
+    """Pids of compilers that run now."""
+
+
+class Cache(Struct, frozen=True, kw_only=True):
+    """A directory where compiled kernels are kept. `exists` is false before first use; `space` is of its file system."""
+
+    purpose: str
+    path: str
+    exists: bool
+    space: Space
+
+
+class P2pCache(Struct, frozen=True, kw_only=True):
+    """What an engine remembers about peer access: pairs 'i->j' and whether it worked. `pairs` None: unreadable JSON."""
+
+    path: str
+    modified_at: float
+    pairs: dict[str, bool] | None
+
+
+class Xid(Struct, frozen=True, kw_only=True):
+    """An error that the driver reported to the kernel log."""
+
+    number: int
+    bus_id: str
+    line: str
+
+
+class KernelLog(Struct, frozen=True, kw_only=True):
+    """Xid errors since boot. Their absence proves nothing: a wedged GPU may report none."""
+
+    xids: tuple[Xid, ...]
+
+
+class System(Struct, frozen=True, kw_only=True):
+    """The machine. Every part may be unreadable on its own."""
+
+    boot_at: Reading[float]
+    cpu: Reading[Cpu]
+    memory_bytes: Reading[int]
+    kernel_module: Reading[KernelModule]
+    gpus: Reading[GpuSet]
+    pci: Reading[tuple[PciGpu, ...]]
+    kernel_options: Reading[str]
+    shared_memory: Reading[SharedMemory]
+    limits: Reading[tuple[Limit, ...]]
+    cgroup: Reading[Cgroup]
+    tracing: Reading[Tracing]
+    numa_balancing: Reading[bool]
+    numa_calls: Reading[bool]
+    """Whether the kernel lets this process ask for its memory policy (get_mempolicy)."""
+    governors: Reading[tuple[str, ...]]
+    hugepages: Reading[str]
+    """Chosen mode of transparent huge pages: always, madvise or never."""
+    interfaces: Reading[tuple[str, ...]]
+    infiniband: Reading[tuple[str, ...]]
+    environment: dict[str, str]
+    """Variables that engines, NCCL, CUDA and the loader read; nothing else."""
+    nccl_files: dict[str, str]
+    """Text of each NCCL configuration file that exists."""
+    listeners: Reading[tuple[Listener, ...]]
+    jit_locks: Reading[tuple[JitLock, ...]]
+    caches: Reading[tuple[Cache, ...]]
+    p2p_caches: Reading[tuple[P2pCache, ...]]
+    kernel_log: Reading[KernelLog]
+    spaces: Reading[tuple[Space, ...]]
+    tools: dict[str, str]
+    """Version line of each build tool found on PATH: nvcc, ninja, cmake, g++."""
+
+
+class PeerCopy(Struct, frozen=True, kw_only=True):
+    """One GPU-side test that was really run: what, between which GPUs, and how it ended."""
+
+    test: str
+    gpus: tuple[int, ...]
+    outcome: Literal["passed", "wrong-data", "failed", "hung", "not-built"]
+    detail: str
+    took_s: float
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """Everything doctor read. Parts that were not asked for are Unavailable('not asked for')."""
+
+    host: str
+    at: float
+    asked: Asked
+    system: System
+    install: Reading[Install] = NOT_ASKED
+    libraries: Reading[tuple[Library, ...]] = NOT_ASKED
+    model: Reading[ModelFiles] = NOT_ASKED
+    drafter: Reading[Drafter] = NOT_ASKED
+    active: Reading[tuple[PeerCopy, ...]] = NOT_ASKED
+    took_s: float = 0.0
+    schema: str = FACTS_SCHEMA

@@ -1,0 +1,1 @@
+"""Checks of an EAGLE-3 drafter against its target and engine."""

@@ -1,0 +1,1 @@
+"""Checks of the packages in the server's own interpreter."""

@@ -1,0 +1,1 @@
+"""Which GPUs compiled code runs on, and checks of it."""

@@ -1,0 +1,91 @@
+"""Every check before serving, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpudiag.model.doctor import CATEGORIES
+from gpudiag.rules.preflight.base import Check
+from gpudiag.rules.system import (
+    acs_redirect_above_gpus,
+    cgroup_memory_below_model,
+    clocks_throttled,
+    closed_kernel_module_on_blackwell,
+    cpu_governor_slow,
+    disk_nearly_full,
+    driver_library_mismatch,
+    driver_too_old_for_runtime,
+    ecc_uncorrectable,
+    fabric_not_ready,
+    gpu_busy_without_process,
+    gpu_memory_held_by_others,
+    gpus_not_uniform,
+    hugepages_off,
+    iommu_translating_with_p2p,
+    jit_cache_unusable,
+    mig_or_compute_mode_in_the_way,
+    model_files_incomplete,
+    nccl_env_contradiction,
+    numa_balancing_on,
+    numa_calls_blocked,
+    nvlink_down,
+    p2p_cache_stale,
+    p2p_check_skipped,
+    pcie_link_degraded,
+    persistence_mode_off,
+    port_in_use,
+    preload_shim_present,
+    ptrace_not_permitted,
+    row_remap_pending,
+    shm_too_small,
+    stale_jit_lock,
+    ulimit_too_low,
+    xid_hardware_error,
+)
+
+_MODULES: Final = (
+    driver_library_mismatch,
+    driver_too_old_for_runtime,
+    closed_kernel_module_on_blackwell,
+    gpu_memory_held_by_others,
+    gpu_busy_without_process,
+    gpus_not_uniform,
+    mig_or_compute_mode_in_the_way,
+    persistence_mode_off,
+    xid_hardware_error,
+    ecc_uncorrectable,
+    row_remap_pending,
+    clocks_throttled,
+    iommu_translating_with_p2p,
+    acs_redirect_above_gpus,
+    pcie_link_degraded,
+    nvlink_down,
+    fabric_not_ready,
+    p2p_check_skipped,
+    shm_too_small,
+    ptrace_not_permitted,
+    ulimit_too_low,
+    cgroup_memory_below_model,
+    numa_balancing_on,
+    cpu_governor_slow,
+    disk_nearly_full,
+    hugepages_off,
+    numa_calls_blocked,
+    nccl_env_contradiction,
+    preload_shim_present,
+    stale_jit_lock,
+    jit_cache_unusable,
+    p2p_cache_stale,
+    port_in_use,
+    model_files_incomplete,
+)
+
+_ORDER: Final = {category: number for number, category in enumerate(CATEGORIES)}
+
+CHECKS: Final[tuple[Check, ...]] = tuple(sorted((m.CHECK for m in _MODULES), key=lambda c: _ORDER[c.info.category]))
+
+
+def check(code: str) -> Check | None:
+    """The check of this code ('GPD108' or '108') or name, None if there is none."""
+    wanted = code.upper().removeprefix("GPD")
+    return next((c for c in CHECKS if c.info.code == f"GPD{wanted}" or c.info.name == code.lower()), None)

@@ -1,0 +1,1 @@
+"""Checks of the machine, its GPUs, links, limits and variables."""
