@@ -63,7 +63,11 @@ def is_partial(report: Report) -> bool:
 
 def rank_findings(picture: Picture, findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Most blamed first; on one culprit only the most specific finding stays."""
-    order = {n: i for i, cause in enumerate(picture.causes) for n in (*cause.nodes, *(e.waiter for t in cause.nodes for e in picture.edges_to(t)))}
+    order = {
+        n: i
+        for i, cause in enumerate(picture.causes)
+        for n in (*cause.nodes, *(e.waiter for t in cause.nodes for e in picture.edges_to(t)))
+    }
     terminal = {n: i for i, cause in enumerate(picture.causes) for n in cause.nodes}
     specificity = {r.code: r.specificity for r in RULES}
     best: dict[Node, Finding] = {}
@@ -82,7 +86,9 @@ def rank_findings(picture: Picture, findings: Iterable[Finding]) -> tuple[Findin
 
 
 def _verdict(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
-    chosen = next((f for f in findings if f.code not in ("GPD109", IDLE)), None) or next((f for f in findings if f.code == IDLE), None)
+    chosen = next((f for f in findings if f.code not in ("GPD109", IDLE)), None) or next(
+        (f for f in findings if f.code == IDLE), None
+    )
     if chosen is not None:
         return Verdict(
             status="finding",
@@ -113,28 +119,41 @@ def _plain(status: str, title: str, next_step: str) -> Verdict:
 
 
 def _serving(picture: Picture) -> str | None:
-    """Why the server counts as serving: its ranks were seen to move, and nobody waits for one that does not."""
+    """Why the server counts as serving: every rank was seen to run, or to wait for one that does."""
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
-    moving = [m for m in ranks if picture.motion(m.pid, m.pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING)]
-    if not ranks or not moving or picture.lost:
+    if not ranks or picture.lost or any(not _moves(picture, c.nodes) for c in picture.causes):
         return None
-    stuck = [c for c in picture.causes if not any(_moves(picture, n) for n in c.nodes)]
-    if stuck or len(moving) < len(ranks) and picture.demand.state != "pending" and not moving:
+    ran = [m for m in ranks if picture.motion(m.pid, m.pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING)]
+    rest = [m for m in ranks if m not in ran]
+    if not ran or any(not _waits_visibly(picture, m) for m in rest):
         return None
-    return f"serving: {len(moving)} of {len(ranks)} ranks moved in {picture.observation.span_s:.1f} s, and nobody waits for one that does not"
+    return f"serving: {len(ran)} of {len(ranks)} ranks ran in {picture.observation.span_s:.1f} s, and nobody waits for one that does not"
 
 
-def _moves(picture: Picture, target: Node) -> bool:
-    pid = node.pid_of(target)
-    return pid is not None and picture.motion(pid, node.tid_of(target) or pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING)
+def _moves(picture: Picture, nodes: Iterable[Node]) -> bool:
+    threads = [(pid, node.tid_of(n) or pid) for n in nodes if (pid := node.pid_of(n)) is not None]
+    return any(picture.motion(pid, tid) in (Motion.MOVING, Motion.SPINNING) for pid, tid in threads)
+
+
+def _waits_visibly(picture: Picture, member: Member) -> bool:
+    known = picture.known(member.pid, member.pid)
+    return bool(picture.edges_from(node.thread(member.pid, member.pid))) or (known is not None and known.need == "work")
 
 
 def _insufficient(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
     permission = next((f for f in findings if f.code == "GPD109"), None)
     if permission is not None:
-        return _plain("insufficient", "not enough evidence: Python stacks could not be read", permission.next_steps[0] if permission.next_steps else "")
+        return _plain(
+            "insufficient",
+            "not enough evidence: Python stacks could not be read",
+            permission.next_steps[0] if permission.next_steps else "",
+        )
     if not picture.observation.has_change:
-        return _plain("insufficient", "not enough evidence: one look says nothing about what moves", "attach to the live server, or record two looks")
+        return _plain(
+            "insufficient",
+            "not enough evidence: one look says nothing about what moves",
+            "attach to the live server, or record two looks",
+        )
     candidates = [label(picture, c.nodes[0]) for c in picture.causes[:3]]
     if candidates:
         title = f"not enough evidence: the waits end at {', '.join(candidates)}, and what it waits for is not visible"

@@ -8,11 +8,8 @@ from gpudiag.model import node
 from gpudiag.model.finding import Evidence
 from gpudiag.model.node import Node
 from gpudiag.model.process import GONE
-from gpudiag.model.server import Rank, Server
+from gpudiag.model.server import Member, Rank, Server
 from gpudiag.waits.index import Index
-
-NOT_RANKS = frozenset({"tracker", "helper", "compiler", "starting", "frontend", "root", "launcher", "detokenizer"})
-
 
 class Lost(Struct, frozen=True, kw_only=True):
     """A rank without a living process. `pid` is its zombie or last known pid, None where only the number is missing."""
@@ -26,7 +23,7 @@ class Lost(Struct, frozen=True, kw_only=True):
 
 def lost(index: Index, server: Server) -> tuple[Lost, ...]:
     """Ranks that died or vanished, by process where one is left, else by the gap in the numbering."""
-    dead = [m for m in server.members if not index.alive(m.pid) and m.role not in NOT_RANKS]
+    dead = [m for m in server.members if not index.alive(m.pid) and _was_rank(m, index, server)]
     numbers = _gaps(index, server)
     found = []
     for member in dead:
@@ -44,6 +41,18 @@ def lost(index: Index, server: Server) -> tuple[Lost, ...]:
             Lost(node=gap, rank=rank, pid=None, exit_code=None, evidence=Evidence(source="process-table", claim=claim, at=at))
         )
     return tuple(found)
+
+
+def _was_rank(member: Member, index: Index, server: Server) -> bool:
+    """A process with a rank; or a zombie, which has lost its rank, where the ranks' role or their parent says it was one."""
+    if member.ranked:
+        return True
+    ranks = [m for m in server.members if m.ranked]
+    if member.role != "dead":
+        return member.role in {m.role for m in ranks}
+    process = index.by_pid.get(member.pid)
+    parents = {index.by_pid[m.pid].ppid for m in ranks if m.pid in index.by_pid}
+    return process is not None and process.ppid in parents and bool(_gaps(index, server))
 
 
 def _dead(index: Index, pid: int, rank: Rank) -> Lost:
