@@ -20,6 +20,9 @@ _TICK_S = 0.002
 _GRACE_S = 3.0
 """How long a command that was told to end may take to let go of its target."""
 
+NOT_STARTED = -127
+"""Status of a command that could not be executed at all; stderr then says why."""
+
 
 class Finished(NamedTuple):
     """How a command ended. `late` if that was for its deadline; output is then what came until then."""
@@ -128,7 +131,11 @@ class _Runner:
     def _start_some(self) -> None:
         while self._waiting and len(self._active) < self._width:
             pid, command = self._waiting.popleft()
-            run = _Running(pid, command, self._deadline_s)
+            try:
+                run = _Running(pid, command, self._deadline_s)
+            except OSError as error:
+                self.finished[pid] = Finished(NOT_STARTED, b"", str(error).encode(), 0.0, late=False)
+                continue
             self._active.append(run)
             for fd in run.open:
                 self._selector.register(fd, selectors.EVENT_READ, run)
@@ -136,7 +143,7 @@ class _Runner:
     def _patience(self) -> float:
         if self._stopping:
             return _TICK_S
-        due = min((r.due + _GRACE_S if r.late else r.due) for r in self._active)
+        due = min((r.due + _GRACE_S if r.late else r.due for r in self._active), default=0.0)
         return max(0.0, due - time.monotonic())
 
     def _read(self, fd: int, run: _Running) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
@@ -37,7 +38,9 @@ class Guard:
         self._answered = False
 
     def __enter__(self) -> Self:
-        self._start()
+        # A child that cannot be started fails each request, not the look.
+        with contextlib.suppress(OSError):
+            self._start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -58,7 +61,10 @@ class Guard:
     def _ask(self, request: Request) -> Reply | Failed:
         if request.pid in self._hung:
             return self._late(request.pid)
-        child = self._child or self._start()
+        try:
+            child = self._child or self._start()
+        except OSError as error:
+            return Failed(error=f"cannot start {sys.executable} to read process {request.pid}: {error.strerror}")
         due = time.monotonic() + self._deadline_s + (0.0 if self._answered else _START_S)
         try:
             _send(child.stdin.fileno(), frame(request), due)

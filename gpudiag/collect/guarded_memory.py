@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from gpudiag.collect import procfs
 from gpudiag.collect.attempt import reading
 from gpudiag.collect.futex import futex_waits
 from gpudiag.collect.guard_protocol import MemoryReply, MemoryRequest
 from gpudiag.collect.memory import TargetMemory
 from gpudiag.collect.polls import polled_fds
+from gpudiag.collect.threads import inner_tids
 from gpudiag.model.process import FutexWait
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable
 from gpudiag.model.stack import FilePoll, LockUse, PyStack
@@ -34,21 +34,6 @@ def read_memory(request: MemoryRequest) -> MemoryReply:
 
 def _futexes(request: MemoryRequest, memory: TargetMemory) -> tuple[FutexWait, ...]:
     return futex_waits(request.syscalls, request.tids, inner_tids(request.pid, request.tids), memory)
-
-
-def inner_tids(pid: int, tids: frozenset[int]) -> dict[int, int]:
-    """Thread ids as the target's own pid namespace numbers them, mapped to those seen from here."""
-    if len(procfs.read_status(pid).ns_pids) <= 1:
-        return {tid: tid for tid in tids}
-    found: dict[int, int] = {}
-    for tid in tids:
-        try:
-            status = procfs.parse_status(procfs.read_once(f"/proc/{pid}/task/{tid}/status", procfs.STATUS_LIMIT))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if status.ns_pids:
-            found[status.ns_pids[-1]] = tid
-    return found
 
 
 def _from_stacks(

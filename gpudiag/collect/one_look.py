@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
-from gpudiag.collect import family, procfs
+from gpudiag.collect import access, family, procfs
 from gpudiag.collect.deadline import Guard
 from gpudiag.collect.file_locks import of_processes, read_file_locks
 from gpudiag.collect.guard_protocol import (
@@ -25,9 +25,10 @@ from gpudiag.collect.host import own_host
 from gpudiag.collect.network import Network, read_network
 from gpudiag.collect.options import LookOptions
 from gpudiag.collect.process_reader import WITHHELD, read_full, read_light
-from gpudiag.collect.pyspy import StackMode, dump_stacks
+from gpudiag.collect.pyspy import StackMode, StackReading, dump_stacks
 from gpudiag.collect.reuse import quiet, unmoved_stacks
 from gpudiag.collect.states import has_python, state_request, with_constants, with_state, withheld_state, zombie
+from gpudiag.collect.threads import inner_tids
 from gpudiag.model.file import FileFact, FileLock
 from gpudiag.model.process import GONE, STOPPED, Process
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable, value_or
@@ -153,7 +154,7 @@ class OneLook:
         )
         self._stopped_s += dumps.stopped_s
         for pid, stacks in dumps.stacks.items():
-            self._full[pid] = replace(self._full[pid], stacks=stacks)
+            self._full[pid] = replace(self._full[pid], stacks=_seen_from_here(self._full[pid], stacks))
 
     def _unmoved(self, process: Process) -> tuple[PyStack, ...] | None:
         earlier = self._earlier_of(process)
@@ -215,6 +216,17 @@ class OneLook:
                 self._full[process.pid] = replace(
                     process, stacks=restarted, futexes=restarted, polls=restarted, lock_uses=restarted, file_polls=restarted
                 )
+
+
+def _seen_from_here(process: Process, stacks: StackReading) -> StackReading:
+    """The stacks with thread ids of the observer's pid namespace; Python knows those of its own."""
+    if not isinstance(stacks, Ok) or len(process.ns_pids) <= 1:
+        return stacks
+    try:
+        outer = inner_tids(process.pid, (t.tid for t in process.threads))
+    except OSError:
+        return access.gone(process.pid)
+    return replace(stacks, value=tuple(replace(s, tid=outer[s.tid]) for s in stacks.value if s.tid in outer))
 
 
 def _with_memory(process: Process, reply: MemoryReply | Failed) -> Process:

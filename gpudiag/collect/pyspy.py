@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from gpudiag.collect import procfs
-from gpudiag.collect.commands import Finished, run_all
+from gpudiag.collect.commands import NOT_STARTED, Finished, run_all
 from gpudiag.collect.merge import with_locals_of
 from gpudiag.collect.pyspy_errors import classify
 from gpudiag.collect.pyspy_json import parse_dump
@@ -103,6 +103,8 @@ class _Dumper:
     def _reading(self, pid: int, run: Finished, deadline_s: float) -> StackReading:
         if run.late:
             return Failed(error=f"deadline: py-spy took longer than {deadline_s:g} s for process {pid}")
+        if run.status == NOT_STARTED:
+            return Failed(error=f"py-spy cannot be started: {procfs.text(run.stderr)}")
         if run.status != 0:
             return classify(pid, procfs.text(run.stderr))
         try:

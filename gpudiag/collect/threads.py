@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpudiag.collect import procfs
@@ -30,6 +31,24 @@ def read_threads(pid: int) -> Threads:
 def tids(pid: int) -> list[int]:
     """Ids of the tasks of `pid`, ascending. Raises OSError if the process is gone."""
     return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))[:_MOST_THREADS]
+
+
+def inner_tids(pid: int, tids: Iterable[int]) -> dict[int, int]:
+    """Thread ids as the process itself knows them, in its own pid namespace, mapped to the ids seen from here.
+
+    Mutexes and Python record the former. Raises OSError if the process is gone.
+    """
+    if len(procfs.read_status(pid).ns_pids) <= 1:
+        return {tid: tid for tid in tids}
+    found: dict[int, int] = {}
+    for tid in tids:
+        try:
+            status = procfs.parse_status(procfs.read_once(f"/proc/{pid}/task/{tid}/status", procfs.STATUS_LIMIT))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if status.ns_pids:
+            found[status.ns_pids[-1]] = tid
+    return found
 
 
 def _read_thread(pid: int, tid: int) -> Thread | None:
