@@ -89,7 +89,6 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """Domain:bus:device.function as the kernel writes it, lower case: 0000:1b:00.0."""
     index: int
     name: str
-    sm_count: int | None = None
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     utilisation_percent: int | None = None
@@ -141,6 +140,8 @@ class GpuInventory(Struct, frozen=True, kw_only=True):
 
     driver: str
     gpus: tuple[Gpu, ...]
+    lost: dict[int, str] = {}
+    """GPUs, by index, that the driver lists and that do not answer any more, with its error."""
 
     def gpu(self, uuid: str) -> Gpu | None:
         return next((g for g in self.gpus if g.uuid == uuid), None)

@@ -1,0 +1,36 @@
+/* A FAKE libnvidia-ml.so.1: two made-up GPUs and only the functions named below. FAKE_NVML_HANG names a function that
+   never returns, FAKE_NVML_LOST a GPU (by index) that is lost once it has been found. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct { unsigned gpu, memory; } rates_t;
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } pci_t;
+
+#define ENTER(name) do { const char *h = getenv("FAKE_NVML_HANG"); if (h && !strcmp(h, name)) for (;;) pause(); } while (0)
+
+static long number(void *device) { return (long)device - 1; }
+static int lost(void *device) { const char *l = getenv("FAKE_NVML_LOST"); return l && atol(l) == number(device); }
+
+int nvmlInitWithFlags(unsigned flags) { (void)flags; ENTER("nvmlInit"); return getenv("FAKE_NVML_BROKEN") ? 9 : 0; }
+const char *nvmlErrorString(int code) { return code == 9 ? "Driver Not Loaded" : code == 15 ? "GPU is lost" : code == 3 ? "Not Supported" : "Fake error"; }
+int nvmlSystemGetDriverVersion(char *out, unsigned size) { snprintf(out, size, "999.1"); return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)((long)index + 1); return 0; }
+int nvmlDeviceGetUUID(void *device, char *out, unsigned size) { snprintf(out, size, "GPU-fake-%ld", number(device)); return 0; }
+int nvmlDeviceGetName(void *device, char *out, unsigned size) { (void)device; snprintf(out, size, "NVIDIA Fake"); return 0; }
+int nvmlDeviceGetPciInfo_v3(void *device, pci_t *pci) {
+    memset(pci, 0, sizeof *pci);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02lX:00.0", 0x1b + number(device));
+    return 0;
+}
+int nvmlDeviceGetMemoryInfo(void *device, memory_t *m) {
+    if (lost(device)) return 15;
+    m->total = 1000; m->used = 10; m->free = 990;
+    return 0;
+}
+int nvmlDeviceGetUtilizationRates(void *device, rates_t *r) { ENTER("nvmlDeviceGetUtilizationRates"); r->gpu = 100 * number(device); r->memory = 1; return 0; }
+int nvmlDeviceGetPowerUsage(void *device, unsigned *mw) { (void)device; *mw = 128000; return 0; }
+int nvmlDeviceGetPerformanceState(void *device, int *state) { (void)device; *state = 0; return 3; }

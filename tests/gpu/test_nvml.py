@@ -1,0 +1,102 @@
+"""The driver's child against a fake driver library: what is missing, what is lost, what hangs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from gpudiag.collect.nvml import DEADLINE, Nvml, has_driver
+from gpudiag.model.reading import Failed, Ok, Unavailable
+
+FAKE = Path(__file__).parent / "programs" / "fake_nvml.c"
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    directory = tmp_path_factory.mktemp("driver")
+    library = directory / "libnvidia-ml.so.1"
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", str(library), str(FAKE)], check=True, timeout=60)
+    return directory
+
+
+@pytest.fixture
+def fake(driver: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    pytest.importorskip("pynvml")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("fake")
+def test_what_there_is_and_what_there_is_not() -> None:
+    with Nvml(20.0, driver=True) as nvml:
+        nvml.ask()
+        first = nvml.answer()
+        nvml.ask()
+        second = nvml.answer()
+    assert isinstance(first, Ok)
+    assert isinstance(second, Ok)
+    zero, one = first.value.gpus
+    assert (zero.uuid, zero.pci, zero.name, zero.index) == ("GPU-fake-0", "0000:1b:00.0", "NVIDIA Fake", 0)
+    assert (one.pci, one.utilisation_percent, one.memory_used_bytes, one.power_w) == ("0000:1c:00.0", 100, 10, 128.0)
+    assert first.value.driver == "999.1"
+    assert one.performance_state is None
+    assert one.unread["performance_state"] == "Not Supported"
+    assert "gpm" in one.unread
+    assert second.value.gpus[1].unread.items() <= one.unread.items()
+
+
+def test_a_lost_gpu_is_named_and_the_others_are_read(fake: pytest.MonkeyPatch) -> None:
+    fake.setenv("FAKE_NVML_LOST", "0")
+    with Nvml(20.0, driver=True) as nvml:
+        nvml.ask()
+        reading = nvml.answer()
+    assert isinstance(reading, Ok)
+    assert reading.value.lost == {0: "GPU is lost"}
+    assert [g.index for g in reading.value.gpus] == [1]
+
+
+@pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetUtilizationRates"])
+def test_a_call_that_never_returns_is_left_behind_with_its_name(fake: pytest.MonkeyPatch, function: str) -> None:
+    fake.setenv("FAKE_NVML_HANG", function)
+    with Nvml(3.0, driver=True) as nvml:
+        started = time.monotonic()
+        nvml.ask()
+        reading = nvml.answer()
+        took_s = time.monotonic() - started
+        nvml.ask()
+        again = nvml.answer()
+    assert isinstance(reading, Failed)
+    assert reading.error.startswith(DEADLINE)
+    assert reading.error.endswith("nvmlInit" if function == "nvmlInit" else "utilisation_percent of GPU 0")
+    assert again == reading
+    assert took_s < 6.0
+
+
+def test_a_driver_that_is_not_loaded_says_so(fake: pytest.MonkeyPatch) -> None:
+    fake.setenv("FAKE_NVML_BROKEN", "1")
+    with Nvml(20.0, driver=True) as nvml:
+        nvml.ask()
+        reading = nvml.answer()
+    assert isinstance(reading, Unavailable)
+    assert "Driver Not Loaded" in reading.reason
+
+
+def test_without_a_driver_no_child_is_started() -> None:
+    with Nvml(driver=False) as nvml:
+        nvml.ask()
+        reading = nvml.answer()
+    assert isinstance(reading, Unavailable)
+    assert reading.reason == "no NVIDIA driver on this machine"
+
+
+@pytest.mark.skipif(has_driver(), reason="there is a driver here")
+def test_a_machine_without_a_driver_is_recognised() -> None:
+    with Nvml() as nvml:
+        nvml.ask()
+        assert isinstance(nvml.answer(), Unavailable)
