@@ -49,14 +49,16 @@ def explain_log(
 
 
 def judge(facts: LogFacts) -> tuple[Finding, ...]:
-    """The findings, the cause first.
+    """The findings, the cause first, at most one of each kind.
 
-    A later failure is listed only if it is of another kind and on the same level of blame: hardware, the kernel, or
-    another process's own exception.
+    What comes after the cause is listed only if it may stand by itself: an exception of a process that is no victim, or
+    the kernel's word. Deaths and timeouts after it are consequences.
     """
     candidates = failures(facts)
     out: dict[str, Finding] = {}
     for index, failure in enumerate(candidates[:64]):
+        if out and failure.kind != "exception" and (failure.event is None or failure.event.kind not in ("xid", "oom-kill")):
+            continue
         case = LogCase(facts=facts, failure=failure, others=(*candidates[:index], *candidates[index + 1 :]))
         best = _best(case)
         if best is not None:
@@ -87,7 +89,7 @@ def _verdict(facts: LogFacts, found: Sequence[Finding]) -> Verdict:
             next_step=main.next_steps[0] if main.next_steps else "",
             culprits=main.culprits,
         )
-    candidates = failures(facts)
+    candidates = _telling(failures(facts))
     if candidates:
         return _insufficient(_answered(facts, candidates[0]), _collect(facts))
     if served(facts):
@@ -104,6 +106,11 @@ def _verdict(facts: LogFacts, found: Sequence[Finding]) -> Verdict:
             else "if it hangs or is gone now, the log cannot tell: gpudiag attach PID, dmesg -T, and its exit status",
         )
     return _insufficient(_stopped_at(facts), _collect(facts))
+
+
+def _telling(candidates: Sequence[Failure]) -> list[Failure]:
+    """The candidates that show by themselves that something went wrong; a warning or a fallback class does not."""
+    return [c for c in candidates if c.event is None or c.event.kind not in ("model-class", "nccl-warn", "library", "error-line")]
 
 
 def _insufficient(title: str, next_step: str) -> Verdict:
@@ -138,7 +145,7 @@ def _stopped_at(facts: LogFacts) -> str:
 
 def _collect(facts: LogFacts) -> str:
     """What would decide it."""
-    if served(facts) or facts.milestones:
+    if facts.milestones or failures(facts):
         return (
             "while it hangs: gpudiag attach PID; after a death: dmesg -T, the exit "
             "status of each process, and the logs of all ranks and nodes, given together"
@@ -161,7 +168,7 @@ def _state(facts: LogFacts, found: Sequence[Finding]) -> ServerState:
         if found[0].code.startswith(_HANGS) and found[0].code != "GPD304":
             return "hung"
         return "crashed"
-    candidates = failures(facts)
+    candidates = _telling(failures(facts))
     if candidates:
         return "hung" if candidates[0].trace is None else "crashed"
     if not facts.milestones:

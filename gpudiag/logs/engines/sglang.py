@@ -37,6 +37,7 @@ SIGNS: Final[tuple[Sign, ...]] = (
         "Ignore import error",
         r"Ignore import error when loading (?P<module>[\w.]+): (?P<error>.{1,400})",
     ),
+    sign("model-class", "has no SGLang implementation", r"(?P<architecture>\w+) has no SGLang implementation"),
     sign("model-class", "Load weight end", r"Load weight end\..*?type=(?P<model_class>\w+)"),
 )
 

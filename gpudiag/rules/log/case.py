@@ -101,6 +101,19 @@ def blamed_frame(node: Traceback) -> TraceFrame | None:
     return next((f for f in reversed(real) if not _LIBRARY.search(f.file)), real[-1])
 
 
+def telling_node(trace: Traceback | None, node: Traceback) -> Traceback:
+    """The exception whose frames to show for `node`.
+
+    An exception that was caught and raised again keeps only the frames below the handler; if those all belong to
+    libraries, the one that was raised from it says where the server stood.
+    """
+    if trace is None or node.name in SYNTAX_ERRORS:
+        return node
+    chain = list(trace.chain())
+    later = chain[chain.index(node) :] if node in chain else [node]
+    return next((n for n in later if any(not _LIBRARY.search(f.file) for f in n.frames)), node)
+
+
 SYNTAX_ERRORS = frozenset({"SyntaxError", "IndentationError", "TabError"})
 
 

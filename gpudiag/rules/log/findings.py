@@ -12,7 +12,7 @@ from gpudiag.model.node import rank as rank_node
 from gpudiag.model.server import Rank
 from gpudiag.rules.base import finding
 from gpudiag.rules.log.blame import rank_of_process, silent_rank
-from gpudiag.rules.log.case import Failure, LogCase, blamed_frame
+from gpudiag.rules.log.case import Failure, LogCase, blamed_frame, telling_node
 from gpudiag.rules.log.places import at
 
 EXCERPT: Final = 400
@@ -130,7 +130,7 @@ def raised(
         title=title.replace("{who}", who(facts, case.failure.speaker)),
         links=[[_told_by(case, node)]],
         next_steps=next_steps,
-        culprits=[culprit(facts, case.failure.speaker, node, path=path)],
+        culprits=[culprit(facts, case.failure.speaker, telling_node(case.failure.trace, node), path=path)],
         notes=notes,
         consequences=consequences(case, node),
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gpudiag.model.finding import Culprit, Finding
+from gpudiag.model.log import Event, LogFacts
 from gpudiag.rules.base import finding
 from gpudiag.rules.log.case import LogCase, LogRule
 from gpudiag.rules.log.findings import line_evidence, node_of
@@ -16,46 +17,68 @@ NAME: Final = "model-served-by-fallback"
 
 _SYNTAX: Final = re.compile(r"(?P<what>.{1,200}) \((?P<file>[\w.-]+\.py), line (?P<line>\d+)\)$")
 _FALLBACK: Final = re.compile(r"^Transformers\w+")
+_TASK: Final = re.compile(r"(?:For\w+|Model)$")
 
 
 def _evaluate(case: LogCase) -> Iterable[Finding]:
     event = case.failure.event
     if event is None or event.kind != "model-class" or not _FALLBACK.match(event.fields.get("model_class", "")):
         return
-    ignored = [e for e in case.facts.of("import-ignored") if _SYNTAX.search(e.fields.get("error", ""))]
-    own = next((e for e in ignored if _names_itself(e.fields["module"], e.fields["error"])), ignored[0] if ignored else None)
+    own = _own_import(case.facts)
     if own is None:
         return
-    found = _SYNTAX.search(own.fields["error"])
-    if found is None:
-        return
-    served, module = event.fields["model_class"], own.fields["module"]
+    module, error = own.fields["module"], own.fields["error"]
+    syntax = _SYNTAX.search(error)
+    what = (
+        f"does not parse at line {syntax.group('line')} ({syntax.group('what')})"
+        if syntax
+        else f"cannot be imported ({error[:140]})"
+    )
+    file = syntax.group("file") if syntax else module.rpartition(".")[2] + ".py"
+    itself = syntax is None or file == module.rpartition(".")[2] + ".py"
     yield finding(
         CODE,
         NAME,
         "error",
-        title=(
-            f"{found.group('file')} does not parse at line {found.group('line')}, so "
-            f"{served} serves the model instead of its own class: {found.group('what')}"
-        ),
+        title=f"{file} {what}, so {event.fields['model_class']} serves the model instead of its own class",
         links=[
             [line_evidence(case.facts, own, "the import error that was passed over")],
             [line_evidence(case.facts, event, "the class that serves")],
         ],
         next_steps=[
-            f"python -m py_compile $(python -c 'import importlib.util; print(importlib.util.find_spec(\"{module}\").origin)')",
-            "fix the line and restart: until then the server is slower and may answer differently",
+            f"python -c 'import {module}'",
+            "correct the file and restart: until then the server is slower and may answer differently",
         ],
         culprits=[
-            Culprit(node=node_of(case.facts, own.speaker), file=module.replace(".", "/") + ".py", line=int(found.group("line")))
+            Culprit(
+                node=node_of(case.facts, own.speaker),
+                file=module.replace(".", "/") + ".py" if itself else file,
+                line=int(syntax.group("line")) if syntax else None,
+            )
         ],
     )
 
 
-def _names_itself(module: str, error: str) -> bool:
+def _own_import(facts: LogFacts) -> Event | None:
+    """The ignored import of the served architecture's own module; without its name, of a file that does not parse."""
+    ignored = facts.of("import-ignored")
+    stems = {_stem(e.fields["architecture"]) for e in facts.of("model-class") if "architecture" in e.fields}
+    own = next((e for e in ignored if e.fields["module"].rpartition(".")[2].replace("_", "") in stems), None)
+    if own is not None:
+        return own
+    broken = [e for e in ignored if _SYNTAX.search(e.fields["error"])]
+    return next((e for e in broken if _names_itself(e)), broken[0] if broken else None)
+
+
+def _stem(architecture: str) -> str:
+    """'LlamaForCausalLM' as a module is called: 'llama'."""
+    return _TASK.sub("", architecture).lower()
+
+
+def _names_itself(event: Event) -> bool:
     """Whether the module that failed is the file with the error, and not one that imports it."""
-    found = _SYNTAX.search(error)
-    return found is not None and module.rpartition(".")[2] + ".py" == found.group("file")
+    found = _SYNTAX.search(event.fields["error"])
+    return found is not None and event.fields["module"].rpartition(".")[2] + ".py" == found.group("file")
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=60, evaluate=_evaluate)

@@ -16,7 +16,7 @@ NAME: Final = "drafter-shape-mismatch"
 _PATTERN: Final = re.compile(
     r"no module or parameter named '(?P<param>[\w.]*(?:draft|d2t|t2d|"
     r"midlayer|fc)[\w.]*)'|(?P<param2>\bd2t|t2d|draft_id_to_target_id)\b|"
-    r"(?:size mismatch|shape mismatch|mat1 and mat2 shapes cannot be multiplied)[^\n]*"
+    r"(?:size mismatch|shape mismatch|Tried to load weights of size|mat1 and mat2 shapes cannot be multiplied)[^\n]*"
 )
 
 

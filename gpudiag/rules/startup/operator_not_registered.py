@@ -32,7 +32,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         or hit.get("op4")
         or "::".join(p for p in (hit.get("ns"), hit.get("attr") or hit.get("attr2")) if p)
     )
-    package = name.partition("::")[0].strip("_").replace("_C", "vllm") or "the extension"
+    package = {"_C": "vllm", "_moe_C": "vllm"}.get(name.partition("::")[0], name.partition("::")[0]) or "the extension"
     yield raised(
         case,
         CODE,
