@@ -16,6 +16,9 @@ from gpudiag.model.snapshot import Snapshot
 SPECS: tuple[EngineSpec, ...] = (sglang.SPEC, vllm.SPEC, torch.TITLED, torch.SPEC)
 """In order of trust: the first that recognises a process decides."""
 
+_TRUST: tuple[Engine, ...] = ("sglang", "vllm", "demo", "unknown", "torch")
+"""Which engine a tree of processes is, where several are recognised in it: titles before inherited environments."""
+
 COMPILERS = frozenset(
     "ninja nvcc cicc ptxas fatbinary nvlink cudafe++ cc1plus cc1 g++ gcc c++ cc clang clang++ ld ld.lld collect2 as make cmake triton".split()
 )
@@ -113,8 +116,8 @@ def _serves(pids: Iterable[int], known: Mapping[int, Recognised]) -> bool:
 def _server(root: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised], snapshot: Snapshot) -> Server:
     pids = _descendants(root, by_pid)
     pids |= {p for p in known if p != root and _root(p, by_pid, known) == root}
-    engines = [known[p].engine for p in pids if p in known]
-    engine: Engine = next((e for e in engines if e not in ("torch", "unknown")), engines[0] if engines else "unknown")
+    engines = {known[p].engine for p in pids if p in known}
+    engine: Engine = next((e for e in _TRUST if e in engines), "unknown")
     if engine != "torch":
         # RANK in an environment is inherited by every helper of a rank; where titles name the ranks, only titles count.
         known = {p: r for p, r in known.items() if r.engine != "torch" or r.rank == Rank()}

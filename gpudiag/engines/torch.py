@@ -64,4 +64,15 @@ def sizes(process: Process) -> Sizes:
 
 
 SPEC = EngineSpec(name="torch", recognise=recognise, sizes=sizes)
-TITLED = EngineSpec(name="unknown", recognise=recognise_titled, sizes=sizes)
+def sizes_titled(process: Process) -> Sizes:
+    """What a rank's environment says, or the flags that most engines share."""
+    stated = sizes(process)
+    words = arguments(process)
+    tp = flag(words, "--tensor-parallel-size", "--tp-size", "--tp")
+    if stated.world is not None or tp is None or not tp.isdigit():
+        return stated
+    world = whole(tp) * whole(flag(words, "--pipeline-parallel-size", "--pp-size", "--pp"))
+    return Sizes(world=world, local=world if flag(words, "--nnodes") in (None, "1") else None)
+
+
+TITLED = EngineSpec(name="unknown", recognise=recognise_titled, sizes=sizes_titled)

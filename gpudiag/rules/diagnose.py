@@ -124,6 +124,8 @@ def _serving(picture: Picture) -> str | None:
     if not ranks or picture.lost or any(not _moves(picture, c.nodes) for c in picture.causes):
         return None
     ran = [m for m in ranks if picture.motion(m.pid, m.pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING)]
+    if picture.demand.state == "unknown" and all(picture.motion(m.pid, m.pid) is Motion.POLLING for m in ran):
+        return None
     rest = [m for m in ranks if m not in ran]
     if not ran or any(not _waits_visibly(picture, m) for m in rest):
         return None
