@@ -9,6 +9,7 @@ import msgspec
 
 from gpudiag.collect import procfs
 from gpudiag.collect.deadline import Guard
+from gpudiag.collect.gpu_look import GpuSide
 from gpudiag.collect.guard_protocol import StateReply, StateRequest
 from gpudiag.collect.host import own_host
 from gpudiag.collect.one_look import OneLook
@@ -48,8 +49,8 @@ def look(roots: Sequence[int], options: LookOptions | None = None) -> Snapshot:
     A root that does not exist is no error: the snapshot then lacks it.
     """
     options = options or LookOptions()
-    with Guard(options.deadline_s) as guard:
-        return OneLook(roots, options, guard, None).take()
+    with Guard(options.deadline_s) as guard, GpuSide(options.withhold) as gpus:
+        return OneLook(roots, options, guard, gpus, None).take()
 
 
 def observe(
@@ -73,13 +74,13 @@ def observe(
     if confirm:
         starts.append(max(starts[-1] + interval_s, _CONFIRM_AFTER_S))
     snapshots: list[Snapshot] = []
-    with Guard(options.deadline_s) as guard:
+    with Guard(options.deadline_s) as guard, GpuSide(options.withhold) as gpus:
         began = time.monotonic()
         for number, start in enumerate(starts):
             time.sleep(max(0.0, began + start - time.monotonic()))
             last = number == len(starts) - 1
             chosen = options if last else msgspec.structs.replace(options, locals=False)
-            snapshots.append(OneLook(roots, chosen, guard, snapshots[-1] if snapshots else None).take())
+            snapshots.append(OneLook(roots, chosen, guard, gpus, snapshots[-1] if snapshots else None).take())
     return Observation(snapshots=tuple(snapshots))
 
 

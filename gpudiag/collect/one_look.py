@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gpudiag.collect import access, family, procfs
 from gpudiag.collect.deadline import Guard
 from gpudiag.collect.file_locks import of_processes, read_file_locks
+from gpudiag.collect.gpu_look import GpuSide
 from gpudiag.collect.guard_protocol import (
     FilesReply,
     FilesRequest,
@@ -39,10 +40,11 @@ from gpudiag.model.stack import PyStack
 class OneLook:
     """Collects one Snapshot. `processes` fills up from pass to pass."""
 
-    def __init__(self, roots: Sequence[int], options: LookOptions, guard: Guard, earlier: Snapshot | None) -> None:
+    def __init__(self, roots: Sequence[int], options: LookOptions, guard: Guard, gpus: GpuSide, earlier: Snapshot | None) -> None:
         self._roots = tuple(roots)
         self._options = options
         self._guard = guard
+        self._gpus = gpus
         self._earlier = {p.pid: p for p in earlier.processes} if earlier else {}
         self._full: dict[int, Process] = {}
         self._light: dict[int, Process] = {}
@@ -51,7 +53,9 @@ class OneLook:
 
     def take(self) -> Snapshot:
         at, monotonic_s = time.time(), time.monotonic()
+        self._gpus.ask()
         self._read_states()
+        self._read_communicators()
         network = self._read_network()
         locks = self._read_locks()
         self._read_other_ends(network, locks)
@@ -59,6 +63,7 @@ class OneLook:
         self._read_memory()
         files = self._read_files()
         self._distrust_restarted()
+        devices = self._gpus.devices()
         return Snapshot(
             host=own_host(),
             at=at,
@@ -68,6 +73,8 @@ class OneLook:
             sockets=network.sockets,
             file_locks=locks,
             files=files,
+            gpus=devices.gpus,
+            xids=devices.xids,
             gaps=tuple(self._gaps),
             took_s=time.monotonic() - monotonic_s,
             stopped_s=self._stopped_s,
@@ -88,6 +95,10 @@ class OneLook:
         for process, reply in zip(alive, replies, strict=True):
             state = with_constants(with_state(process, reply), self._earlier_of(process))
             self._full[process.pid] = withheld_state(state, withhold)
+
+    def _read_communicators(self) -> None:
+        for pid, nccl in self._gpus.communicators(self._alive, self._guard).items():
+            self._full[pid] = replace(self._full[pid], nccl=nccl)
 
     def _earlier_of(self, process: Process) -> Process | None:
         earlier = self._earlier.get(process.pid)
