@@ -19,7 +19,7 @@ from gpudiag.collect import procfs
 from gpudiag.collect.expressions import Expressions, Place
 from gpudiag.collect.lock_expressions import LockExpressions
 from gpudiag.collect.memory import TargetMemory
-from gpudiag.collect.pylock import PyLock, lock_behind
+from gpudiag.collect.pylock import PyLock, asleep_on, lock_behind
 from gpudiag.collect.pyobject import PyObjects
 from gpudiag.collect.python_target import supported_layout
 from gpudiag.collect.source import Function, SourceFiles, Unreadable
@@ -113,8 +113,8 @@ class _Look:
     def _blocked(self, stack: PyStack) -> _Blocked | None:
         if not stack.frames:
             return None
-        asleep_on = self._asleep_on(stack.tid)
-        if asleep_on == 0:
+        word = self._asleep_on(stack.tid)
+        if word == 0:
             return None
         first = stack.frames[0]
         if _is_threading(first):
@@ -123,10 +123,10 @@ class _Look:
             semaphore = self._semaphore(stack)
             if semaphore is not None:
                 return semaphore
-        found = self._acquired(stack, 0, asleep_on)
-        return self._lifted(stack, found, asleep_on) if found else None
+        found = self._acquired(stack, 0, word)
+        return self._lifted(stack, found, word) if found else None
 
-    def _acquired(self, stack: PyStack, index: int, asleep_on: int | None) -> _Blocked | None:
+    def _acquired(self, stack: PyStack, index: int, word: int | None) -> _Blocked | None:
         """The acquisition that a frame is in: the one whose word the thread sleeps on, else the first lock that is taken."""
         line = self._line(stack.frames[index])
         if line is None:
@@ -137,21 +137,21 @@ class _Look:
             for acquire in line.acquires
             if not _is_notification(place.frame, acquire) and (lock := self._locks.plain(acquire.lock, place)) is not None
         ]
-        if asleep_on is not None:
-            return next((c for c in candidates if c.lock.word == asleep_on), None)
+        if word is not None:
+            return next((c for c in candidates if asleep_on(self._memory, c.lock, word)), None)
         waiting = [c for c in candidates if c.lock.locked is not False and c.lock.owner_ident != stack.ident]
         # Of several taken locks in one line nobody can tell which are this thread's own.
         return waiting[0] if len(waiting) == 1 else None
 
-    def _lifted(self, stack: PyStack, found: _Blocked, asleep_on: int | None) -> _Blocked:
+    def _lifted(self, stack: PyStack, found: _Blocked, word: int | None) -> _Blocked:
         """The same acquisition in the caller, if the frame only passes it on (Condition.__enter__, Handler.acquire)."""
         index = found.place.index
         if not _STANDARD_LIBRARY.search(found.place.frame.file) or index + 1 >= len(stack.frames):
             return found
-        outer = self._acquired(stack, index + 1, asleep_on)
+        outer = self._acquired(stack, index + 1, word)
         if outer is None or outer.lock.address != found.lock.address:
             return found
-        return self._lifted(stack, outer, asleep_on)
+        return self._lifted(stack, outer, word)
 
     def _semaphore(self, stack: PyStack) -> _Blocked | None:
         """A thread in Semaphore.acquire() that waits to be let in: a lock wait with a condition inside."""

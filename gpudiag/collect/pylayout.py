@@ -1,6 +1,6 @@
 """Where CPython keeps things: structure offsets in bytes, for 64-bit little-endian builds with a GIL.
 
-Every offset was computed with offsetof() from the headers that CPython 3.11.7, 3.12.1 and 3.13.0 install
+Every offset was computed with offsetof() from the headers that CPython 3.11.7, 3.12.1, 3.13.0 and 3.14.10 install
 (Include/cpython/object.h, dictobject.h, unicodeobject.h, funcobject.h, code.h, listobject.h, Include/descrobject.h,
 Include/internal/pycore_dict.h and pycore_moduleobject.h); the tests read live objects of each interpreter with them.
 Within a minor version these structures do not change. Other versions are refused rather than guessed at.
@@ -47,7 +47,6 @@ KEYS_GENERAL: Final = 0
 STR_STATE: Final = 32
 INT_DIGITS: Final = 24
 LIST_ITEMS: Final = 24
-TUPLE_ITEMS: Final = 24
 CELL_VALUE: Final = 16
 MODULE_DICT: Final = 16
 METHOD_FUNCTION: Final = 16
@@ -92,6 +91,12 @@ class Layout:
     """PyCodeObject.co_firstlineno."""
     tagged_int: bool
     """Whether an int holds lv_tag (digit count << 3 | sign) in place of a signed digit count."""
+    tuple_items: int = 24
+    """PyTupleObject.ob_item; from 3.14 on the hash of a tuple is kept before it."""
+    flags_in_refcount: bool = False
+    """Whether the upper half of the reference count holds flags (Include/refcount.h, 3.14)."""
+    mutex_locks: bool = False
+    """Whether locks are a PyMutex inside the object and not a pointer to a semaphore (Modules/_threadmodule.c, 3.14)."""
 
 
 _LAYOUTS: Final = {
@@ -100,6 +105,9 @@ _LAYOUTS: Final = {
         Layout((3, 11), "pointer", 872, 48, 72, 92, 72, tagged_int=False),
         Layout((3, 12), "tagged-pointer", 880, 40, 56, 88, 68, tagged_int=True),
         Layout((3, 13), "inline", 880, 40, 56, 88, 68, tagged_int=True),
+        Layout(
+            (3, 14), "inline", 880, 40, 56, 88, 68, tagged_int=True, tuple_items=32, flags_in_refcount=True, mutex_locks=True
+        ),
     )
 }
 

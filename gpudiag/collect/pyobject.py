@@ -96,7 +96,7 @@ class PyObjects:
 
     def __init__(self, memory: TargetMemory, layout: Layout) -> None:
         self._memory = memory
-        self._layout = layout
+        self.layout: Final = layout
         self._types: dict[int, PyType] = {}
         self._metatypes: set[int] = set()
         self._names: dict[int, str] = {}
@@ -158,7 +158,7 @@ class PyObjects:
         if not self._type_of(address).flags & at.FLAG_INT:
             return None
         size = int.from_bytes(self._memory.read(address + at.SIZE, 8), "little", signed=True)
-        if self._layout.tagged_int:
+        if self.layout.tagged_int:
             count, negative = size >> 3, size & 3 == 2
         else:
             count, negative = abs(size), size < 0
@@ -217,7 +217,7 @@ class PyObjects:
             builtins=_word(data, at.FUNCTION_BUILTINS),
             qualname=self._text(self._memory.pointer(code + at.CODE_QUALNAME), MAX_TEXT),
             file=self._text(self._memory.pointer(code + at.CODE_FILENAME), MAX_TEXT),
-            line=int.from_bytes(self._memory.read(code + self._layout.code_first_line, 4), "little"),
+            line=int.from_bytes(self._memory.read(code + self.layout.code_first_line, 4), "little"),
             closure=self._closure(code, _word(data, at.FUNCTION_CLOSURE)),
         )
 
@@ -242,6 +242,8 @@ class PyObjects:
     def _type_of(self, address: int) -> PyType:
         self._count()
         count, kind = struct.unpack("<QQ", self._memory.read(address, 16))
+        if self.layout.flags_in_refcount:
+            count &= 0xFFFFFFFF
         # Immortal objects (3.12 on) have all low 32 bits set, or more; a freed one has a zero count or a heap pointer.
         if address % 8 or not 0 < count < 1 << 40:
             raise _ImplausibleError
@@ -291,7 +293,7 @@ class PyObjects:
         count = self._memory.pointer(address + at.SIZE)
         if not 0 < count <= _MAX_MRO:
             raise _ImplausibleError
-        return struct.unpack(f"<{count}Q", self._memory.read(address + at.TUPLE_ITEMS, 8 * count))
+        return struct.unpack(f"<{count}Q", self._memory.read(address + self.layout.tuple_items, 8 * count))
 
     def _name_of(self, kind: PyType) -> str:
         """tp_name: 'Name' for classes made in Python, usually 'module.Name' for those made in C."""
@@ -354,16 +356,16 @@ class PyObjects:
             return self._dict_value(own, name) if own else None
         own, values = self._managed(address, kind)
         if values:
-            index = self._shared(self._memory.pointer(kind.address + self._layout.type_cached_keys)).get(name)
+            index = self._shared(self._memory.pointer(kind.address + self.layout.type_cached_keys)).get(name)
             return None if index is None else self._memory.pointer(values + 8 * index) or None
         return self._dict_value(own, name) if own else None
 
     def _managed(self, address: int, kind: PyType) -> tuple[int, int]:
         """Addresses of the dict and of the values array of an instance; 0 for the one that is not in use."""
         own = self._memory.pointer(address + at.MANAGED_DICT)
-        if self._layout.values == "pointer":
+        if self.layout.values == "pointer":
             return own, self._memory.pointer(address + at.MANAGED_VALUES_311)
-        if self._layout.values == "tagged-pointer":
+        if self.layout.values == "tagged-pointer":
             return (0, own + 1) if own & 1 else (own, 0)
         # PyDictValues of 3.13: capacity, size, embedded, valid (one byte each), then from byte 8 the values.
         inline = address + kind.basicsize
@@ -382,7 +384,7 @@ class PyObjects:
         if not self._type_of(address).flags & at.FLAG_DICT:
             raise _ImplausibleError
         keys, values = struct.unpack("<QQ", self._memory.read(address + at.DICT_KEYS, 16))
-        return keys, values + 8 if values and self._layout.values == "inline" else values
+        return keys, values + 8 if values and self.layout.values == "inline" else values
 
     def _dict_value(self, address: int, wanted: int | str) -> int | None:
         keys, values = self._table(address)
@@ -434,7 +436,7 @@ class PyObjects:
         width, compact, ascii_only = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
         if length > limit or width not in (1, 2, 4):
             raise _ImplausibleError
-        start = self._layout.str_ascii if compact and ascii_only else self._layout.str_compact
+        start = self.layout.str_ascii if compact and ascii_only else self.layout.str_compact
         if not compact:
             raw = self._memory.read(self._memory.pointer(address + start), length * width)
         elif start + length * width <= len(data):
@@ -455,13 +457,13 @@ class PyObjects:
         if flags & at.FLAG_LIST:
             return self._memory.pointer(address + at.LIST_ITEMS), count
         if flags & at.FLAG_TUPLE:
-            return address + at.TUPLE_ITEMS, count
+            return address + self.layout.tuple_items, count
         raise _ImplausibleError
 
     def _closure(self, code: int, closure: int) -> dict[str, int]:
         if not closure:
             return {}
-        (count,) = struct.unpack("<i", self._memory.read(code + self._layout.code_free_variables, 4))
+        (count,) = struct.unpack("<i", self._memory.read(code + self.layout.code_free_variables, 4))
         names = self.items(self._memory.pointer(code + at.CODE_LOCALS_PLUS_NAMES), MAX_TEXT)
         cells = self.items(closure)
         if names is None or cells is None or not 0 < count <= len(names) or count != len(cells):

@@ -15,6 +15,6 @@ def supported_layout(python_version: str | None) -> Layout:
     layout = layout_of(version) if version else None
     if layout is None:
         raise UnsupportedPythonError(
-            f"locks and files are known for CPython 3.11 to 3.13 with a GIL, not for {python_version or 'an unknown version'}"
+            f"locks and files are known for CPython 3.11 to 3.14 with a GIL, not for {python_version or 'an unknown version'}"
         )
     return layout

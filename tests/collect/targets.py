@@ -7,6 +7,7 @@ import json
 import os
 import re
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -21,17 +22,18 @@ PROGRAMS = Path(__file__).parent / "programs"
 DEADLINE_S = 30.0
 
 
-def _pyenv_root() -> Path:
-    return Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-
-
 def interpreters() -> dict[str, str]:
-    """'major.minor' to executable: the running one and those of pyenv that gpudiag can read."""
+    """'major.minor' to executable: the running one, those of pyenv and those on PATH, of the versions gpudiag can read."""
     found = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
-    for path in sorted(_pyenv_root().glob("versions/3.*/bin/python")):
-        version = re.match(r"3\.(1[123])\.\d+$", path.parent.parent.name)
+    for path in sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.*/bin/python")):
+        version = re.match(r"(3\.1[1234])\.\d+$", path.parent.parent.name)
         if version:
-            found.setdefault(f"3.{version[1]}", str(path))
+            found.setdefault(version[1], str(path))
+    for name in ("3.11", "3.12", "3.13", "3.14"):
+        on_path = shutil.which(f"python{name}")
+        # A shim of pyenv starts whatever is chosen at the time, or nothing.
+        if on_path and "/shims/" not in on_path:
+            found.setdefault(name, on_path)
     return found
 
 
