@@ -36,21 +36,6 @@ class Acquire:
 _NESTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
-def enclosing_withs(scope: Scope, line: int) -> tuple[ast.expr, ...]:
-    """Context expressions of the `with` statements that are entered at `line`, outermost first.
-
-    In the head of a statement with several items those on earlier lines are entered; one on the line itself may not be.
-    """
-    entered: list[ast.expr] = []
-    for statement in statements_at(scope, line):
-        if not isinstance(statement, ast.With):
-            continue
-        in_body = statement.body[0].lineno <= line
-        # The same line stands for entering and for leaving; items are left last first, so earlier ones are held either way.
-        entered += [i.context_expr for i in statement.items if in_body or (i.context_expr.end_lineno or 0) < line]
-    return tuple(entered)
-
-
 def acquire_at(scope: Scope, line: int) -> tuple[Acquire, ...]:
     """The acquisitions that may be going on at `line`, in the order in which they would be."""
     found: list[Acquire] = []
@@ -63,28 +48,26 @@ def acquire_at(scope: Scope, line: int) -> tuple[Acquire, ...]:
     return tuple(found)
 
 
-def acquired_before(scope: Scope, line: int) -> tuple[ast.expr, ...]:
-    """Locks that `X.acquire()` took on the way to `line` in this function and that nothing on that way released."""
-    held: dict[str, ast.expr] = {}
+def held_at(scope: Scope, line: int) -> tuple[Taken, ...]:
+    """What the function holds at `line`, in the order in which it was taken.
+
+    That is what `with` statements around the line entered and what `X.acquire()` took on the way to it, unless something
+    on that way releases it or makes X another object. In the head of a `with` of several items those on earlier lines
+    are entered; one on the line itself may not be.
+    """
+    held: dict[str, Taken] = {}
     _follow(scope.body, line, held)
     return tuple(held.values())
 
 
-def held_at(scope: Scope, line: int) -> tuple[Taken, ...]:
-    """All that the function holds at `line`."""
-    withs = (Taken(lock, by_with=True) for lock in enclosing_withs(scope, line))
-    return (*withs, *(Taken(lock, by_with=False) for lock in acquired_before(scope, line)))
-
-
 def held_at_end(scope: Scope) -> tuple[Taken, ...]:
     """What the function holds when it returns from its end: what an `__enter__` or `acquire` of a class takes."""
-    held: dict[str, ast.expr] = {}
+    held: dict[str, Taken] = {}
     for statement in scope.body:
         _apply(statement, held)
-        lock = _acquire_call(statement.value) if isinstance(statement, ast.Return) and statement.value else None
-        if lock is not None:
-            held[ast.unparse(lock)] = lock
-    return tuple(Taken(lock, by_with=False) for lock in held.values())
+        if isinstance(statement, ast.Return) and statement.value:
+            _take(_acquire_call(statement.value), held)
+    return tuple(held.values())
 
 
 def held_at_yield(scope: Scope) -> tuple[Taken, ...]:
@@ -142,7 +125,7 @@ def _spans(node: ast.expr, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
-def _follow(body: list[ast.stmt], line: int, held: dict[str, ast.expr]) -> None:
+def _follow(body: list[ast.stmt], line: int, held: dict[str, Taken]) -> None:
     """Apply to `held` what the statements before `line` do, then enter the one that holds the line."""
     for statement in body:
         if statement.lineno <= line <= (statement.end_lineno or 0):
@@ -154,12 +137,15 @@ def _follow(body: list[ast.stmt], line: int, held: dict[str, ast.expr]) -> None:
         _apply(statement, held)
 
 
-def _apply(statement: ast.stmt, held: dict[str, ast.expr]) -> None:
+def _apply(statement: ast.stmt, held: dict[str, Taken]) -> None:
     """The effect of a whole statement that ran: what it may release or rebind is gone, what it surely acquires is held."""
     _drop_released(statement, held)
-    taken = _taken_after(statement)
-    if taken is not None:
-        held[ast.unparse(taken)] = taken
+    _take(_taken_after(statement), held)
+
+
+def _take(lock: ast.expr | None, held: dict[str, Taken], *, by_with: bool = False) -> None:
+    if lock is not None:
+        held[ast.unparse(lock)] = Taken(lock, by_with)
 
 
 def _taken_after(statement: ast.stmt) -> ast.expr | None:
@@ -178,29 +164,37 @@ def _taken_after(statement: ast.stmt) -> ast.expr | None:
     return _acquire_call(test.operand)
 
 
-def _enter(statement: ast.stmt, line: int, held: dict[str, ast.expr]) -> None:
+def _enter(statement: ast.stmt, line: int, held: dict[str, Taken]) -> None:
     if isinstance(statement, ast.For | ast.AsyncFor | ast.While):
         # The line may run for the second time, after everything in the loop.
         _drop_released(statement, held)
-    for block in nested_bodies(statement):
-        if not _statement_at(block, line):
-            continue
-        if isinstance(statement, ast.Try | ast.TryStar):
-            _before_block(statement, block, held)
-        if isinstance(statement, ast.If) and block is statement.body and (lock := _acquire_call(statement.test)) is not None:
-            held[ast.unparse(lock)] = lock
+    if isinstance(statement, ast.With):
+        _enter_with(statement, line, held)
+    block = next((b for b in nested_bodies(statement) if _statement_at(b, line)), None)
+    if isinstance(statement, ast.Try | ast.TryStar):
+        _before_block(statement, block, held)
+    if isinstance(statement, ast.If) and block is statement.body:
+        _take(_acquire_call(statement.test), held)
+    if block is not None:
         _follow(block, line, held)
-        return
 
 
-def _before_block(statement: ast.Try | ast.TryStar, block: list[ast.stmt], held: dict[str, ast.expr]) -> None:
+def _enter_with(statement: ast.With, line: int, held: dict[str, Taken]) -> None:
+    in_body = statement.body[0].lineno <= line
+    for item in statement.items:
+        # The same line stands for entering and for leaving; items are left last first, so earlier ones are held either way.
+        if in_body or (item.context_expr.end_lineno or 0) < line:
+            _take(item.context_expr, held, by_with=True)
+
+
+def _before_block(statement: ast.Try | ast.TryStar, block: list[ast.stmt] | None, held: dict[str, Taken]) -> None:
     if block is statement.body:
         return
     if block is statement.orelse:
         for inner in statement.body:
             _apply(inner, held)
         return
-    # In a handler or in finally nobody knows how far the blocks before it came.
+    # In a handler, in finally or on the line of an `except` nobody knows how far the blocks before came.
     before = [*statement.body]
     if block is statement.finalbody:
         before += [s for handler in statement.handlers for s in handler.body] + statement.orelse
@@ -222,7 +216,7 @@ def _waits_forever(call: ast.expr) -> bool:
     return all(isinstance(v, ast.Constant) and v.value is True for v in values)
 
 
-def _drop_released(statement: ast.stmt, held: dict[str, ast.expr]) -> None:
+def _drop_released(statement: ast.stmt, held: dict[str, Taken]) -> None:
     if not held:
         return
     for node in walk_scope(statement):

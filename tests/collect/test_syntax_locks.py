@@ -12,7 +12,7 @@ import textwrap
 import pytest
 
 from gpudiag.collect.source import Function, find_function
-from gpudiag.collect.syntax_locks import acquire_at, acquired_before, enclosing_withs
+from gpudiag.collect.syntax_locks import acquire_at, held_at, held_at_end, held_at_yield
 
 
 def function(text: str) -> ast.FunctionDef | ast.AsyncFunctionDef:
@@ -229,6 +229,41 @@ HELD = {
             b.release()
             one()  # @ a
     """,
+    "a with that lets go for a while": """
+        def f():
+            with a, b:
+                one()  # @ a, b
+                a.release()
+                try:
+                    two()  # @ b
+                finally:
+                    a.acquire()
+                three()  # @ b
+    """,
+    "a with whose name means another lock by now": """
+        def f():
+            with self.a:
+                self.a = x
+                one()  # @
+    """,
+    "a loop that lets go of what is around it": """
+        def f():
+            with a:
+                while x:
+                    one()  # @
+                    a.release()
+                    a.acquire()
+                two()  # @
+    """,
+    "the line of an except": """
+        def f():
+            a.acquire()
+            try:
+                one()  # @ a
+                a.release()
+            except E():  # @
+                two()  # @
+    """,
     "acquired twice": """
         def f():
             a.acquire()
@@ -250,10 +285,7 @@ def test_held(name: str) -> None:
     node = function(HELD[name])
     expected = marks(HELD[name], "@")
     assert expected
-    found = {
-        line: list(dict.fromkeys(ast.unparse(e) for e in (*enclosing_withs(node, line), *acquired_before(node, line))))
-        for line in expected
-    }
+    found = {line: [ast.unparse(taken.lock) for taken in held_at(node, line)] for line in expected}
     assert found == expected
 
 
@@ -319,3 +351,32 @@ def test_the_items_before_one_are_entered_when_it_is_acquired() -> None:
     node = function("def f():\n    with a, b, c:\n        pass\n")
     entered = {ast.unparse(a.lock): [ast.unparse(e) for e in a.entered] for a in acquire_at(node, 2)}
     assert entered == {"a": [], "b": ["a"], "c": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "held"),
+    [
+        ("self._inner.acquire()\n    return self", ["self._inner"]),
+        ("return self._inner.acquire(blocking, timeout)", ["self._inner"]),
+        ("return self._inner.__enter__()", ["self._inner"]),
+        ("self.count += 1", []),
+        ("a.acquire()\n    b.acquire()\n    a.release()", ["b"]),
+        ("with a:\n        pass", []),
+    ],
+)
+def test_held_at_the_end(body: str, held: list[str]) -> None:
+    assert [ast.unparse(taken.lock) for taken in held_at_end(function(f"def f(self):\n    {body}\n"))] == held
+
+
+@pytest.mark.parametrize(
+    ("body", "held"),
+    [
+        ("with a, self.b:\n        yield", ["a", "self.b"]),
+        ("a.acquire()\n    try:\n        x = yield 1\n    finally:\n        a.release()", ["a"]),
+        ("yield\n    with a:\n        pass", []),
+        ("if x:\n        yield\n    else:\n        with a:\n            yield", []),
+        ("with a:\n        pass", []),
+    ],
+)
+def test_held_at_the_yield(body: str, held: list[str]) -> None:
+    assert [ast.unparse(taken.lock) for taken in held_at_yield(function(f"def f(self):\n    {body}\n"))] == held
