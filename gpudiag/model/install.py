@@ -40,6 +40,8 @@ class Environment(Struct, frozen=True, kw_only=True):
     packages: tuple[Package, ...]
     torch_cuda: str | None = None
     """CUDA version that torch was built for, from the text of torch/version.py; None for a build without CUDA or no torch."""
+    baton_by_existence: bool | None = None
+    """Whether torch's FileBaton takes a file's existence for a lock (torch/utils/file_baton.py); None without torch."""
 
     def distribution(self, name: str) -> Distribution | None:
         wanted = canonical(name)

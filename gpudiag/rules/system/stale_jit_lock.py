@@ -16,6 +16,8 @@ def evaluate(facts: Facts) -> Answer:
     reading = facts.system.jit_locks
     if not isinstance(reading, Ok):
         return unread(reading)
+    if _torch_locks_files(facts):
+        return passed("this torch locks the open file: one left behind is harmless")
     stale = [lock for lock in reading.value if lock.by_existence and not lock.held and not lock.builders]
     made = (
         CHECK.finding(
@@ -34,6 +36,11 @@ def evaluate(facts: Facts) -> Answer:
     )
     busy = [lock for lock in reading.value if lock.held or lock.builders]
     return found(made, passed(f"{plural(len(busy), 'build')} running" if busy else "no lock left behind"))
+
+
+def _torch_locks_files(facts: Facts) -> bool:
+    install = facts.install.value.environment if isinstance(facts.install, Ok) else None
+    return isinstance(install, Ok) and install.value.baton_by_existence is False
 
 
 CHECK: Final = Check(
