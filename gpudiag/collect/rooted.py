@@ -58,7 +58,7 @@ class Root:
             return int(fd)
         code = ctypes.get_errno()
         if code in (errno.ENOSYS, errno.EPERM):
-            return _walk(self._fd, path, follow)
+            return walk(self._fd, path, follow=follow)
         raise OSError(code, os.strerror(code), path)
 
     def existing(self, paths: Iterable[str]) -> set[str]:
@@ -73,7 +73,7 @@ class Root:
         return found
 
 
-def _walk(root: int, path: str, follow: bool) -> int:
+def walk(root: int, path: str, *, follow: bool) -> int:
     """What openat2 does, by hand, for kernels before 5.6 and filters that refuse it."""
     todo = [part for part in path.split("/") if part not in ("", ".")]
     trail = [os.dup(root)]

@@ -1,0 +1,73 @@
+"""Small real processes for the tests of collect: started from a few lines of Python, ready when they say so."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from tests.support.processes import wait_until
+
+START_S = 30.0
+
+PRELUDE = """
+import json, os, sys, threading
+
+def ready(*said):
+    print(json.dumps(said), flush=True)
+
+def wait():
+    sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A running program. `said` is what it passed to ready(); it ends when told to, or at the end of the block."""
+
+    process: subprocess.Popen[str]
+    said: list[Any]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def end(self) -> None:
+        """Let wait() return and the program end; it stays a zombie until the block ends."""
+        cast("IO[str]", self.process.stdin).close()
+
+    def asleep(self, tid: int | None = None) -> None:
+        """Until a thread (default: the main one) sleeps."""
+        wait_until(lambda: state(self.pid, tid) == "S", f"thread {tid or self.pid} asleep")
+
+
+@contextlib.contextmanager
+def program(code: str, *arguments: str, prefix: Sequence[str] = (), executable: str = sys.executable) -> Iterator[Program]:
+    """Run Python `code`, which has ready() and wait() to use, under the command `prefix`, and kill it at the end."""
+    command = [*prefix, executable, "-c", PRELUDE + textwrap.dedent(code), *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        stdout = cast("IO[str]", process.stdout)
+        try:
+            assert select.select([stdout], [], [], START_S)[0], "the program did not get ready"
+            yield Program(process, json.loads(stdout.readline()))
+        finally:
+            process.kill()
+
+
+def state(pid: int, tid: int | None = None) -> str:
+    """State letter of a thread."""
+    line = Path(f"/proc/{pid}/task/{tid or pid}/stat").read_text()
+    return line.rpartition(")")[2].split()[0]
+
+
+def states(pid: int) -> set[str]:
+    """State letters of all threads of a process."""
+    return {state(pid, int(tid)) for tid in os.listdir(f"/proc/{pid}/task")}
