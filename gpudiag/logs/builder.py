@@ -108,6 +108,7 @@ class Builder:
         self._runs[source] = self._runs.get(source, 0) + 1
         if self._runs[source] == 1:
             return
+        self._assembler.flush()
         self._traces.pop(source, None)
         for key in [k for k in self._events if k[0] == source]:
             del self._events[key]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections import deque
 from collections.abc import Iterable
@@ -48,26 +50,24 @@ def read_stream(stream: IO[bytes], name: str = "stream") -> LogFacts:
 
 def _file(builder: Builder, path: str, *, asked: bool) -> None:
     try:
-        if _other_form(builder, path):
+        if os.path.exists(path) and _other_form(builder, path):
             return
         if not asked and not is_text(path):
             return
-        stream = open_log(path)
+        with open_log(path) as stream:
+            _text(builder, stream, name_of(path))
     except UnreadableError as error:
         builder.unreadable(name_of(path), error.reason, error.help)
-        return
     except OSError as error:
         builder.unreadable(name_of(path), f"cannot read: {error.strerror or error}", f"ls -l {path}")
-        return
-    with stream:
-        _text(builder, stream, name_of(path))
 
 
 def _other_form(builder: Builder, path: str) -> bool:
     """Flight-recorder dumps and py-spy's JSON, which are no lines."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        # A pipe can be opened only once.
+        return False
     with open(path, "rb") as handle:
-        if not handle.seekable():
-            return False
         head = handle.read(4096)
         recorder = flight.looks_like(head)
         if not recorder and not (head.lstrip()[:1] == b"[" and b'"pid"' in head):

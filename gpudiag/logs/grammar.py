@@ -34,7 +34,7 @@ _CONTAINER: Final = re.compile(
 """What a container runtime puts in front: the CRI log form, kubectl --timestamps, docker compose."""
 
 _VLLM_HEAD: Final = re.compile(
-    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.\d+)? \[([^\]\s]{1,200}:\d+)\] ?"
+    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.\d+)? \[?([^\]\s]{1,200}:\d+)\] ?"
 )
 _TAG: Final = re.compile(r"\(([A-Za-z_][\w:.-]{0,60})(?: rank=(\d+))? pid=(\d+)(?:, ip=([\w.:]+))?\) ?")
 _SGLANG: Final = re.compile(r"\[(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:[.,]\d+)?((?: [A-Z][A-Za-z_]{0,12}\d+)*)\] ?")

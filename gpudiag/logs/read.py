@@ -9,6 +9,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -57,18 +58,19 @@ def find_files(path: str) -> list[str]:
     return found
 
 
-def open_log(path: str) -> IO[bytes]:
+@contextmanager
+def open_log(path: str) -> Iterator[IO[bytes]]:
     """Open a log for reading, decompressed if its first bytes say so. Raises UnreadableError."""
     try:
-        raw = open(path, "rb")  # noqa: SIM115, the caller closes it
+        raw = open(path, "rb")  # noqa: SIM115, closed below, whatever stands on top of it
     except OSError as error:
         raise UnreadableError(f"cannot open: {error.strerror or error}", f"ls -l {path}") from None
-    try:
-        head = raw.peek(8)[:8] if not raw.isatty() else b""
-    except OSError as error:
-        raw.close()
-        raise UnreadableError(f"cannot read: {error.strerror or error}", f"ls -l {path}") from None
-    return unpacked(raw, head)
+    with raw:
+        try:
+            head = raw.peek(8)[:8] if not raw.isatty() else b""
+        except OSError as error:
+            raise UnreadableError(f"cannot read: {error.strerror or error}", f"ls -l {path}") from None
+        yield unpacked(raw, head)
 
 
 def unpacked(raw: IO[bytes], head: bytes) -> IO[bytes]:

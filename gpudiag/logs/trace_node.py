@@ -15,6 +15,10 @@ MAX_DEPTH: Final = 48
 _KEPT_LINKS: Final = 16
 MAX_CHILDREN: Final = 32
 
+_TRUSTED_LINES: Final = 8
+"""Lines of a message that are believed without a look at what they say, as long as nothing comes between them."""
+_PROGRESS: Final = re.compile(r"\d%\||it/s|s/it\]|% Completed")
+
 _RAY_FRAME: Final = re.compile(r'^  File "([^"\n]{1,1000})", line (\d{1,9}), in (.{1,300})$')
 _DETAIL: Final = re.compile(
     r"^(?:\s|\[|\(|\{|\}|\)|[-*#>]|\d+[.)] |'|\"|<|\w+ error\b|\[stderr\]|(?:Searched|"
@@ -70,8 +74,10 @@ class Node:
         last = next((m.strip() for m in reversed(self.message) if m.strip()), "")
         return not first or first.endswith(":") or last == '"""' or last.endswith(":") or "subprocess" in first
 
-    def more_expected(self, text: str) -> bool:
-        """Whether an unprefixed line still looks like part of this message."""
+    def more_expected(self, text: str, *, follows: bool) -> bool:
+        """Whether an unprefixed line still looks like part of this message. `follows`: it stands right behind it."""
+        if follows and len(self.message) < _TRUSTED_LINES and not _PROGRESS.search(text):
+            return True
         first = self.message[0].rstrip() if self.message else ""
         return not first or first.endswith((":", ",", "(", '"""')) or bool(_DETAIL.match(text)) or len(self.message) > 1
 

@@ -6,18 +6,21 @@ import re
 from typing import Final
 
 from gpudiag.logs.grammar import Prefix
-from gpudiag.logs.trace_node import Node
+from gpudiag.logs.trace_node import MAX_CHILDREN, Node
 from gpudiag.model.log import Place, Speaker, Traceback
 
 HEADER: Final = "Traceback (most recent call last):"
 MAX_OPEN: Final = 64
+_MAX_UNNAMED: Final = 16
+"""Tracebacks without a prefix that may be open at once."""
+_GROUP_DEPTH: Final = 16
 _IDLE_LINES: Final = 400
 """Lines of other writers after which an unfinished traceback is given up."""
 _DONE_LINES: Final = 40
 """Lines of other writers after which a traceback that has its exception line is taken as complete."""
 
 _GROUP_HEADER: Final = re.compile(r"^(\s*)\+ Exception Group Traceback \(most recent call last\):")
-_GROUP_MEMBER: Final = re.compile(r"^(\s*)\+-[+-]-{3,}(?: ?(?:\d+|\.\.\.) ?-*)?$")
+_GROUP_MEMBER: Final = re.compile(r"^(\s*)\+-(\+-)?-{3,}(?: (\d+|\.\.\.) -*)?$")
 _GROUP_LINE: Final = re.compile(r"^(\s*)\| ?(.*)$")
 _FRAME: Final = re.compile(r'^\s*File "([^"\n]{1,1000})", line (\d{1,9})(?:, in (.{1,300}))?$')
 _EXCEPTION: Final = re.compile(r"^((?:[A-Za-z_]\w{0,100}\.){0,12}[A-Za-z_]\w{0,100})(\([\w., ]{1,80}\))?(?:: ?(.*))?$")
@@ -91,6 +94,9 @@ class Assembler:
         self._before[key] = text[:200].strip()
         while len(self._open) > MAX_OPEN:
             self._close(self._open[0], done)
+        same = [t for t in self._open if t.key == _PLAIN]
+        if len(same) > _MAX_UNNAMED:
+            self._close(same[0], done)
         return done
 
     def flush(self) -> list[Traceback]:
@@ -116,6 +122,9 @@ class Assembler:
             done.append(frozen)
 
     def _offer(self, key: tuple[object, ...], text: str, place: Place, prefix: Prefix, done: list[Traceback]) -> bool:
+        # A message is written in one piece: behind the empty line that ends it only a chain's next link may follow.
+        for trace in [t for t in self._open if t.blank and t.key == _PLAIN and text.strip() not in _LINKS and text.strip()]:
+            self._close(trace, done)
         mine = [t for t in self._open if t.key == key]
         if prefix.form in _FIRST_LINE_ONLY:
             # A new log call of the same writer ends what it was printing before.
@@ -125,7 +134,7 @@ class Assembler:
         if not mine:
             return False
         for trace in _by_need(mine, text):
-            took = _take(trace, text)
+            took = _take(trace, text, follows=place.source == trace.end.source and place.number - trace.end.number <= 1)
             if took == "yes":
                 trace.end = place
                 trace.idle = 0
@@ -160,14 +169,14 @@ def _by_need(traces: list[Open], text: str) -> list[Open]:
     return sorted(traces, key=lambda t: (bool(t.node.exception), -len(t.node.frames)))
 
 
-def _take(trace: Open, text: str) -> str:
+def _take(trace: Open, text: str, *, follows: bool) -> str:
     """'yes' if the line belongs to `trace`, 'no' if not, 'end' if it shows that the traceback is over."""
     if trace.groups:
         return _take_group(trace, text)
     node = trace.node
     if not node.exception:
         return "yes" if _frames(node, text) else "no"
-    return _message(trace, node, text)
+    return _message(trace, node, text, follows=follows)
 
 
 def _frames(node: Node, text: str) -> bool:
@@ -190,11 +199,12 @@ def _frames(node: Node, text: str) -> bool:
     return False
 
 
-def _message(trace: Open, node: Node, text: str) -> str:
+def _message(trace: Open, node: Node, text: str, *, follows: bool) -> str:
     stripped = text.strip()
     link = _LINKS.get(stripped)
     if link is not None:
         trace.link = link
+        trace.blank = False
         return "yes"
     if text.lstrip().startswith(HEADER):
         return _next_header(trace, node)
@@ -210,7 +220,7 @@ def _message(trace: Open, node: Node, text: str) -> str:
     tagged = trace.key != _PLAIN
     if trace.blank and not tagged:
         return "end"
-    if not tagged and len(trace.stack) == 1 and not node.more_expected(text):
+    if not tagged and len(trace.stack) == 1 and not node.more_expected(text, follows=follows):
         return "end"
     if trace.blank:
         node.add_message("")
@@ -244,40 +254,52 @@ def _next_header(trace: Open, node: Node) -> str:
 
 def _take_group(trace: Open, text: str) -> str:
     """Lines of an exception group: each level of nesting stands in its own column of '|'."""
-    column = len(text) - len(text.lstrip())
+    marker = _GROUP_MEMBER.match(text)
+    if marker:
+        _group_marker(trace, marker)
+        return "yes"
     bar = _GROUP_LINE.match(text)
-    if _GROUP_MEMBER.match(text):
-        while len(trace.groups) > 1 and trace.groups[-1][0] > column:
-            trace.groups.pop()
-        return "yes"
     if not bar:
-        return "end" if text.strip() and trace.stack[0].exception else "yes" if not text.strip() else "no"
+        if not text.strip():
+            return "yes"
+        return "end" if trace.stack[0].exception else "no"
     column, content = len(bar.group(1)), bar.group(2)
-    while len(trace.groups) > 1 and trace.groups[-1][0] > column:
-        trace.groups.pop()
+    _leave(trace, column + 1)
     level, node = trace.groups[-1]
-    if HEADER in content:
-        if column > level or node.exception:
-            member = Node()
-            owner = node if column > level else trace.groups[-2][1] if len(trace.groups) > 1 else node
-            if trace.link is not None:
-                setattr(member, trace.link, node)
-                owner.replace_member(node, member)
-                trace.link = None
-                trace.groups[-1] = (level, member)
-                return "yes"
-            owner.group.append(member)
-            if column > level and len(trace.groups) < 16:
-                trace.groups.append((column, member))
-            else:
-                trace.groups[-1] = (level, member)
-        return "yes"
     inner = content.strip()
     if inner in _LINKS:
         trace.link = _LINKS[inner]
-        return "yes"
-    if not node.exception:
+    elif HEADER in content:
+        if trace.link is not None and len(trace.groups) > 1:
+            fresh = Node()
+            setattr(fresh, trace.link, node)
+            fresh.shorten()
+            trace.groups[-2][1].replace_member(node, fresh)
+            trace.groups[-1] = (level, fresh)
+        trace.link = None
+    elif not node.exception:
         _frames(node, content)
-    elif content.strip():
+    elif inner:
         node.add_message(content)
     return "yes"
+
+
+def _group_marker(trace: Open, marker: re.Match[str]) -> None:
+    """'+-+--- 1 ---' opens the first member one level deeper, '+--- 2 ---' the next one, '+-----' ends the group."""
+    indent, opens, number = len(marker.group(1)), marker.group(2) is not None, marker.group(3)
+    column = indent + 2 if opens else indent
+    _leave(trace, column)
+    if number is None:
+        return
+    owner = trace.groups[-1][1]
+    member = Node()
+    if len(owner.group) < MAX_CHILDREN:
+        owner.group.append(member)
+    if len(trace.groups) < _GROUP_DEPTH:
+        trace.groups.append((column, member))
+
+
+def _leave(trace: Open, column: int) -> None:
+    """Go back to the level left of `column`."""
+    while len(trace.groups) > 1 and trace.groups[-1][0] >= column:
+        trace.groups.pop()

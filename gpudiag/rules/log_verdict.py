@@ -126,6 +126,8 @@ def _answered(facts: LogFacts, failure: Failure) -> str:
         if failure.event is not None
         else ""
     )
+    if failure.kind == "hang" and failure.event is None and not facts.flight and not facts.ras:
+        return _stopped_at(facts)
     if failure.kind in ("hang", "victim") and failure.trace is None:
         return f"something hangs, and this log only holds the complaint about it ({what or 'a watchdog'}); {_stopped_at(facts)}"
     return (
@@ -169,6 +171,8 @@ def _state(facts: LogFacts, found: Sequence[Finding]) -> ServerState:
             return "hung"
         return "crashed"
     candidates = _telling(failures(facts))
+    if candidates and candidates[0].kind == "hang" and candidates[0].event is None and not facts.flight and not facts.ras:
+        return "starting" if facts.milestones else "unknown"
     if candidates:
         return "hung" if candidates[0].trace is None else "crashed"
     if not facts.milestones:

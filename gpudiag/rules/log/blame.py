@@ -53,7 +53,7 @@ def failures(facts: LogFacts) -> tuple[Failure, ...]:
         key=lambda r: (r[0], r[2].source if _mixed(ranked) else 0, r[1] if not _mixed(ranked) else 0.0, r[2].source, r[2].number)
     )
     if not ranked:
-        answer = _first_victim(facts, stop)
+        answer = _first_victim(facts, stop) or _unfinished_start(facts, stop)
         return (answer,) if answer is not None else ()
     return tuple(r[3] for r in ranked)
 
@@ -223,6 +223,14 @@ def _first_hang_sign(facts: LogFacts, stop: Event | None) -> Failure | None:
     if facts.flight or facts.ras:
         return Failure(kind="hang", place=Place(source=len(facts.sources), number=0))
     return None
+
+
+def _unfinished_start(facts: LogFacts, stop: Event | None) -> Failure | None:
+    """A log that stops before the server was up: a hang, a kill, or a start that still goes on."""
+    if stop is not None or any(m.order >= SERVING for m in facts.milestones):
+        return None
+    last = max((m.place for m in facts.milestones), default=None) or max((e.place for e in facts.of("nccl-info")), default=None)
+    return Failure(kind="hang", place=last) if last is not None else None
 
 
 def _first_victim(facts: LogFacts, stop: Event | None) -> Failure | None:

@@ -14,8 +14,8 @@ CODE: Final = "GPD308"
 NAME: Final = "rendezvous-incomplete"
 
 _PATTERN: Final = re.compile(
-    r"(?P<joined>\d+)/(?P<all>\d+) clients joined|Timed out after \d+ seconds waiting for "
-    r"clients|DistStoreError|RendezvousTimeoutError|The client socket has timed out after|"
+    r"(?:DistStoreError: )?Timed out after \d+ seconds waiting for clients(?:\. (?P<joined>\d+)/(?P<all>\d+) clients joined)?|"
+    r"DistStoreError|RendezvousTimeoutError|The client socket has timed out after|"
     r"failed to connect to[^\n]*TCPStore|wait timeout after \d+ms, keys|connect\(\)? timed out[^\n]*(?:store|master)"
 )
 

@@ -21,15 +21,18 @@ _PATTERN: Final = re.compile(
 )
 
 
+_FATAL: Final = re.compile(r"fatal error:|fatal\s*:|undefined reference")
+_ERROR: Final = re.compile(r"error[: ]")
+
+
 def _evaluate(case: LogCase) -> Iterable[Finding]:
     hit = case.match(_PATTERN)
     if hit is None:
         return
     text = hit.node.message
-    first = next(
-        (line.strip() for line in text.splitlines() if re.search(r"(?:fatal )?error[: ]|fatal\s*:|undefined reference", line)),
-        text.partition("\n")[0],
-    )
+    lines = [line.strip() for line in text.splitlines()]
+    told = [line for line in lines if _FATAL.search(line)] or [line for line in lines if _ERROR.search(line)] or lines[:1]
+    first = told[0] if told else ""
     old = re.search(
         r"sm_\d+\w?'? is not (?:defined|a recognized)|Value 'sm_(\w+)' is not defined|Unsupported \.target sm_(\w+)", text
     )

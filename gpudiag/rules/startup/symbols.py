@@ -76,7 +76,10 @@ def owner_of(symbol: str) -> str:
 
 def uses_old_strings(symbol: str) -> bool:
     """Whether the symbol takes std::string in the layout from before GCC 5 (_GLIBCXX_USE_CXX11_ABI=0)."""
-    return bool(re.search(r"(?<!\d)S[s](?![a-z])|Ss(?:$|[A-Z_\d])", symbol)) and "__cxx11" not in symbol
+    if not symbol.startswith("_Z") or "__cxx11" in symbol:
+        return False
+    _, end = _name(symbol[2:], 0)
+    return "Ss" in symbol[2 + end :]
 
 
 def _name(text: str, at: int) -> tuple[str, int]:
