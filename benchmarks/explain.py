@@ -21,12 +21,13 @@ from pathlib import Path
 HEALTHY = b"(EngineCore pid=4243) INFO 11-29 18:31:17 [loggers.py:335] Engine 000: Running: %d reqs\n"
 HARMLESS = b"(APIServer pid=4242) INFO 11-29 18:31:17 [serving.py:81] cmpl-%08d: ValueError: Error in its schema\n"
 START = (
-    b"(APIServer pid=4242) INFO 11-29 18:28:29 [api_utils.py:286] non-default args: {'model': '/models/tiny', 'tensor_parallel_size': 2}\n"
+    b"(APIServer pid=4242) INFO 11-29 18:28:29 [api_utils.py:286] "
+    b"non-default args: {'model': '/tiny', 'tensor_parallel_size': 2}\n"
     b"INFO:     Application startup complete.\n"
 )
 CAUSE = b"""(Worker_TP1 pid=4245) ERROR 11-29 18:40:00 [multiproc_executor.py:1056] WorkerProc hit an exception.
 (Worker_TP1 pid=4245) ERROR 11-29 18:40:00 [multiproc_executor.py:1056] Traceback (most recent call last):
-(Worker_TP1 pid=4245) ERROR 11-29 18:40:00 [multiproc_executor.py:1056]   File "/opt/venv/vllm/model_executor/models/llama.py", line 543, in forward
+(Worker_TP1 pid=4245) ERROR 11-29 18:40:00 [multiproc_executor.py:1056]   File "/opt/vllm/llama.py", line 543, in forward
 (Worker_TP1 pid=4245) ERROR 11-29 18:40:00 [multiproc_executor.py:1056]     raise IndexError("rope table has 512 rows")
 (Worker_TP1 pid=4245) ERROR 11-29 18:40:00 [multiproc_executor.py:1056] IndexError: rope table has 512 rows
 """
@@ -34,7 +35,7 @@ END = b"vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an iss
 
 
 def write_log(path: Path, megabytes: int) -> None:
-    """A log of `megabytes` * 10**6 bytes: nine healthy lines, then one with the word Error, over and over; the cause at two thirds."""
+    """A log of `megabytes` * 10**6 bytes: nine healthy lines and one with the word Error, over and over."""
     block = b"".join((HEALTHY % 3) * 9 + HARMLESS % number for number in range(1000))
     total = megabytes * 1_000_000
     written = 0

@@ -29,8 +29,8 @@ _STARTS = (
 
 VICTIMS = {
     "sglang": """\
-[2026-11-29 23:59:01] Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. tic start time: 23:58:41. \
-last_heartbeat time: 23:58:40
+[2026-11-29 23:59:01] Health check failed. Server couldn't get a response from detokenizer \
+for last 20 seconds. tic start time: 23:58:41. last_heartbeat time: 23:58:40
 [2026-11-29 23:59:02] Received sigquit from a child process. It usually means the child failed.
 [2026-11-29 23:59:02 TP7] Scheduler hit an exception: Traceback (most recent call last):
   File "/opt/venv/lib/python3.11/site-packages/sglang/srt/utils/common.py", line 2730, in broadcast_pyobj
@@ -40,15 +40,15 @@ RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connect
 [2026-11-29 23:59:02] SIGQUIT received. signum=None, frame=None. It usually means one child failed.
 """,
     "vllm": """\
-(EngineCore pid=999001) INFO 11-29 23:59:01 [shm_broadcast.py:871] No available shared memory broadcast block found in 60 seconds. This typically \
-happens when some processes are hanging or doing some time-consuming work (e.g. compilation, weight/kv cache quantization).
+(EngineCore pid=999001) INFO 11-29 23:59:01 [shm_broadcast.py:871] No available shared memory broadcast block found in 60 seconds. \
+This typically happens when some processes are hanging or doing some time-consuming work (e.g. compilation, weight/kv cache quantization).
 (APIServer pid=999000) ERROR 11-29 23:59:02 [async_llm.py:906] AsyncLLM output_handler failed.
 (APIServer pid=999000) ERROR 11-29 23:59:02 [async_llm.py:906] Traceback (most recent call last):
-(APIServer pid=999000) ERROR 11-29 23:59:02 [async_llm.py:906]   File "/opt/venv/lib/python3.11/site-packages/vllm/v1/engine/core_client.py", \
+(APIServer pid=999000) ERROR 11-29 23:59:02 [async_llm.py:906]   File "/opt/venv/vllm/v1/engine/core_client.py", \
 line 1235, in get_output_async
 (APIServer pid=999000) ERROR 11-29 23:59:02 [async_llm.py:906]     raise self._format_exception(outputs) from None
-(APIServer pid=999000) ERROR 11-29 23:59:02 [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. \
-See stack trace (above) for the root cause.
+(APIServer pid=999000) ERROR 11-29 23:59:02 [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered \
+an issue. See stack trace (above) for the root cause.
 Traceback (most recent call last):
   File "/opt/venv/bin/vllm", line 8, in <module>
     sys.exit(main())

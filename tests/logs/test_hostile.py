@@ -16,15 +16,43 @@ from gpudiag.model.report import Report
 from tests.logs.support import raw, report_of
 
 FRAGMENTS = [
-    b"Traceback (most recent call last):", b"  + Exception Group Traceback (most recent call last):", b'  File "/a.py", line 3, in f', b"    x()",
-    b"  | ", b"    | ValueError: a", b"  +-+---------------- 1 ----------------", b"ValueError: bad", b"RuntimeError: Error raised in subprocess:", b'"""',
-    b"The above exception was the direct cause of the following exception:", b"During handling of the above exception, another exception occurred:",
-    b"", b"\x1b[31m", b"\r", b"\x00\xff\xfe", b"(Worker_TP1 pid=5) ERROR 11-29 10:00:00 [a.py:1] ", b"[2026-11-29 10:00:00 TP1] ", b"[rank3]:[E1129 10:00:00.1 P.cpp:1] ",
-    b"Process 12: VLLM::Worker_TP1", b'Thread 12 (active): "MainThread"', b"    f (a.py:3)", b"NCCL version 2.28.9 compiled with CUDA 13.0",
-    b"  Ranks 0-999999999 have launched up to operation 3", b"NVRM: Xid (PCI:1): 79, x", b"x: Killed process 5 (python) total", b"a" * 5000, b"exit code: -9",
-    b"Worker proc VllmWorker-1 died unexpectedly (exit code: -9)", b"server_args={'tp_size': 2}", b"The server is fired up", b"Fatal Python error: Segmentation fault",
-    b"Watchdog caught collective operation timeout: WorkNCCL(SeqNum=99999999999999999999, OpType=A, NumelIn=1, NumelOut=1, Timeout(ms)=1)",
-]  # fmt: skip
+    b"Traceback (most recent call last):",
+    b"  + Exception Group Traceback (most recent call last):",
+    b'  File "/a.py", line 3, in f',
+    b"    x()",
+    b"  | ",
+    b"    | ValueError: a",
+    b"  +-+---------------- 1 ----------------",
+    b"ValueError: bad",
+    b"RuntimeError: Error raised in subprocess:",
+    b'"""',
+    b"The above exception was the direct cause of the following exception:",
+    b"During handling of the above exception, another exception occurred:",
+    b"",
+    b"\x1b[31m",
+    b"\r",
+    b"\x00\xff\xfe",
+    b"(Worker_TP1 pid=5) ERROR 11-29 10:00:00 [a.py:1] ",
+    b"[2026-11-29 10:00:00 TP1] ",
+    b"[rank3]:[E1129 10:00:00.1 P.cpp:1] ",
+    b"Process 12: VLLM::Worker_TP1",
+    b'Thread 12 (active): "MainThread"',
+    b"    f (a.py:3)",
+    b"NCCL version 2.28.9 compiled with CUDA 13.0",
+    b"  Ranks 0-999999999 have launched up to operation 3",
+    b"NVRM: Xid (PCI:1): 79, x",
+    b"x: Killed process 5 (python) total",
+    b"a" * 5000,
+    b"exit code: -9",
+    b"Worker proc VllmWorker-1 died unexpectedly (exit code: -9)",
+    b"server_args={'tp_size': 2}",
+    b"The server is fired up",
+    b"Fatal Python error: Segmentation fault",
+    (
+        b"Watchdog caught collective operation timeout: "
+        b"WorkNCCL(SeqNum=99999999999999999999, OpType=A, NumelIn=1, NumelOut=1, Timeout(ms)=1)"
+    ),
+]
 
 LINES = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.binary(max_size=60)), max_size=60)
 JOINED = st.lists(st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.binary(max_size=20)), min_size=1, max_size=3), max_size=50)
@@ -42,7 +70,7 @@ def harmless(report: Report) -> None:
         elif isinstance(item, list):
             stack.extend(item)
         elif isinstance(item, str):
-            assert not any(ord(c) < 32 and c not in "\n\t" or 127 <= ord(c) < 160 for c in item), repr(item)
+            assert not any((ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160 for c in item), repr(item)
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,20 +108,27 @@ def test_any_bytes_as_a_pickle(data: bytes) -> None:
     "data",
     [
         b"Traceback (most recent call last):\n" * 20_000,
-        b"ValueError: x\n\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n" * 5_000,
+        (
+            b"ValueError: x\n\nDuring handling of the above exception, another "
+            b"exception occurred:\n\nTraceback (most recent call last):\n"
+        )
+        * 5_000,
         b"".join(b" " * n + b"+ Exception Group Traceback (most recent call last):\n" for n in range(2_000)),
         b"Traceback (most recent call last):\nRuntimeError: x:\n" * 10_000,
-        b'Traceback (most recent call last):\n' + b'  File "a.py", line 1, in f\n' * 100_000 + b"RecursionError: x\n",
+        b"Traceback (most recent call last):\n" + b'  File "a.py", line 1, in f\n' * 100_000 + b"RecursionError: x\n",
         b"\x1b[" * 500_000,
         b"\x1b]" * 500_000 + b"\n",
         b"\r" * 1_000_000,
         b"((((((((" * 100_000,
         b"ValueError: " + b"a." * 500_000,
         b"Process 1: " + b"x" * 200_000 + b"\n",
-        b"".join(b"(Worker_TP%d pid=%d) ERROR 11-29 10:00:00 [a.py:1] Traceback (most recent call last):\n" % (n, n) for n in range(20_000)),
+        b"".join(
+            b"(Worker_TP%d pid=%d) ERROR 11-29 10:00:00 [a.py:1] Traceback (most recent call last):\n" % (n, n)
+            for n in range(20_000)
+        ),
     ],
     ids=["headers", "chain", "groups", "embedded", "frames", "csi", "osc", "returns", "brackets", "dots", "title", "speakers"],
-)  # fmt: skip
+)
 def test_bombs_end_in_time(data: bytes) -> None:
     began = time.monotonic()
     harmless(report_of(read_stream(io.BytesIO(data))))

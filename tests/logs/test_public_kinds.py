@@ -18,7 +18,8 @@ def sglang_trace(
 ) -> str:
     return (
         f"{SG.format(second, f' TP{rank}')}Scheduler hit an exception: Traceback (most recent call last):\n"
-        f"  {frame}\n    call()\n{exception}\n\n{SG.format(second, '')}Received sigquit from a child process. It usually means the child failed.\n"
+        f"  {frame}\n    call()\n{exception}\n\n{SG.format(second, '')}Received "
+        "sigquit from a child process. It usually means the child failed.\n"
     )
 
 
@@ -29,30 +30,99 @@ def judged(text: str) -> Report:
 @pytest.mark.parametrize(
     ("exception", "code", "said"),
     [
-        ("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized", "GPD218", "fabric manager"),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 79.10 GiB of which 1.20 GiB is free.",
-         "GPD207", "GPU 3: 1.20 GiB free"),
-        ("RuntimeError: RMSNorm failed with error code no kernel image is available for execution on the device", "GPD206", "no image"),
-        ("torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device\nFor debugging consider", "GPD206", "no image"),
-        ("triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr:\nptxas fatal   : Value 'sm_121a' is not "
-         "defined for option 'gpu-name'", "GPD223", "sm_121a"),
-        ("RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error\nGloo connectFullMesh failed with: no error", "GPD402", "reach"),
-        ("torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.", "GPD308", "1 of 2"),
-        ("ValueError: TP rank 0 finished loading but some ranks did not: monitored_barrier timed out after 480 s", "GPD228", "limit"),
-        ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error, NCCL version 2.28.9\n"
-         "ncclSystemError: System call (e.g. socket, malloc) or external library call failed", "GPD219", "NCCL call"),
+        (
+            "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+            "GPD218",
+            "fabric manager",
+        ),
+        (
+            (
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 "
+                "GiB. GPU 3 has a total capacity of 79.10 GiB of which 1.20 GiB is free."
+            ),
+            "GPD207",
+            "GPU 3: 1.20 GiB free",
+        ),
+        (
+            "RuntimeError: RMSNorm failed with error code no kernel image is available for execution on the device",
+            "GPD206",
+            "no image",
+        ),
+        (
+            (
+                "torch.AcceleratorError: CUDA error: no kernel image is "
+                "available for execution on the device\nFor debugging consider"
+            ),
+            "GPD206",
+            "no image",
+        ),
+        (
+            (
+                "triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX "
+                "codegen error\n`ptxas` stderr:\nptxas fatal   : Value 'sm_121a' is not "
+                "defined for option 'gpu-name'"
+            ),
+            "GPD223",
+            "sm_121a",
+        ),
+        (
+            (
+                "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:144] "
+                "no error\nGloo connectFullMesh failed with: no error"
+            ),
+            "GPD402",
+            "reach",
+        ),
+        (
+            "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+            "GPD308",
+            "1 of 2",
+        ),
+        (
+            "ValueError: TP rank 0 finished loading but some ranks did not: monitored_barrier timed out after 480 s",
+            "GPD228",
+            "limit",
+        ),
+        (
+            (
+                "torch.distributed.DistBackendError: NCCL error in: "
+                "ProcessGroupNCCL.cpp:3690, unhandled system error, NCCL version 2.28.9\n"
+                "ncclSystemError: System call (e.g. socket, malloc) or external library call failed"
+            ),
+            "GPD219",
+            "NCCL call",
+        ),
         ("ImportError: libcudart.so.12: cannot open shared object file: No such file or directory", "GPD203", "libcudart.so.12"),
-        ("ImportError: /opt/venv/sgl_kernel/common_ops.abi3.so: undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSsb", "GPD204", "old string ABI"),
-        ("AttributeError: 'LlavaForConditionalGeneration' object has no attribute 'set_eagle3_layers_to_capture'", "GPD214", "EAGLE-3"),
+        (
+            "ImportError: /opt/venv/sgl_kernel/common_ops.abi3.so: undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSsb",
+            "GPD204",
+            "old string ABI",
+        ),
+        (
+            "AttributeError: 'LlavaForConditionalGeneration' object has no attribute 'set_eagle3_layers_to_capture'",
+            "GPD214",
+            "EAGLE-3",
+        ),
         ("RuntimeError: operator torchvision::nms does not exist", "GPD226", "torchvision::nms"),
         ("ValueError: 'qwen3_asr' is already used by a Transformers config, pick another name.", "GPD205", "qwen3_asr"),
-        ("ImportError: tokenizers>=0.22.0,<=0.23.0 is required for a normal functioning of this module, but found tokenizers==0.23.2.", "GPD205", "tokenizers"),
+        (
+            (
+                "ImportError: tokenizers>=0.22.0,<=0.23.0 is required for a "
+                "normal functioning of this module, but found tokenizers==0.23.2."
+            ),
+            "GPD205",
+            "tokenizers",
+        ),
         ("MemoryError", "GPD208", "host memory"),
         ("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "GPD222", "KV cache"),
         ("RuntimeError: flashinfer-cubin version (0.6.13) does not match flashinfer version (0.6.14).", "GPD220", "0.6.13"),
-        ("RuntimeError: Error building extension 'fused_moe_120'\nfatal error: cuda_fp4.h: No such file or directory", "GPD223", "cuda_fp4.h"),
+        (
+            "RuntimeError: Error building extension 'fused_moe_120'\nfatal error: cuda_fp4.h: No such file or directory",
+            "GPD223",
+            "cuda_fp4.h",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_exception_gets_its_code(exception: str, code: str, said: str) -> None:
     verdict = judged(sglang_trace(3, exception)).verdict
     assert verdict.code == code, verdict.title
@@ -64,8 +134,10 @@ def test_the_kernels_record_names_the_death(tmp_path: Path) -> None:
     """A worker that died of SIGKILL, and the kernel's log beside it."""
     (tmp_path / "server.log").write_bytes(raw("vllm_sigkill_rank1"))
     (tmp_path / "zz-dmesg.txt").write_text(
-        "[Sun Nov 29 18:32:58 2026] VLLM::Worker_TP invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE), order=0, oom_score_adj=0\n"
-        "[Sun Nov 29 18:32:58 2026] Memory cgroup out of memory: Killed process 22785 (VLLM::Worker_TP) total-vm:99kB, anon-rss:8388608kB, file-rss:0kB\n"
+        "[Sun Nov 29 18:32:58 2026] VLLM::Worker_TP invoked oom-killer: "
+        "gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE), order=0, oom_score_adj=0\n"
+        "[Sun Nov 29 18:32:58 2026] Memory cgroup out of memory: Killed process "
+        "22785 (VLLM::Worker_TP) total-vm:99kB, anon-rss:8388608kB, file-rss:0kB\n"
     )
     verdict = report_of(read_facts([str(tmp_path)])).verdict
     assert verdict.code == "GPD208"
@@ -77,7 +149,8 @@ def test_the_kernels_record_names_the_death(tmp_path: Path) -> None:
 def test_hardware_outranks_what_the_server_says(tmp_path: Path) -> None:
     (tmp_path / "a-server.log").write_text(sglang_trace(2, "RuntimeError: RPC call failed"))
     (tmp_path / "b-kern.log").write_text(
-        "Nov 29 09:59:58 node7 kernel: [ 1234.5] NVRM: Xid (PCI:0000:3b:00): 48, pid=1234, name=python, An uncorrectable double bit error\n"
+        "Nov 29 09:59:58 node7 kernel: [ 1234.5] NVRM: Xid (PCI:0000:3b:00): "
+        "48, pid=1234, name=python, An uncorrectable double bit error\n"
         "Nov 29 09:59:59 node7 kernel: [ 1235.5] NVRM: Xid (PCI:0000:3b:00): 63, pid=1234, Row remapping event\n"
     )
     report = report_of(read_facts([str(tmp_path)]))
@@ -95,7 +168,8 @@ def test_a_custom_all_reduce_that_fails_without_a_traceback() -> None:
     text = (
         "(Worker_TP0 pid=11) INFO 11-29 10:00:00 [gpu_model_runner.py:5000] Capturing CUDA graphs\n"
         "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'invalid argument'\n"
-        "(EngineCore pid=10) ERROR 11-29 10:00:01 [multiproc_executor.py:315] Worker proc VllmWorker-1 died unexpectedly, shutting down executor.\n"
+        "(EngineCore pid=10) ERROR 11-29 10:00:01 [multiproc_executor.py:315] "
+        "Worker proc VllmWorker-1 died unexpectedly, shutting down executor.\n"
     )
     report = judged(text)
     assert report.verdict.code == "GPD407"
@@ -104,10 +178,10 @@ def test_a_custom_all_reduce_that_fails_without_a_traceback() -> None:
 
 def test_a_small_dev_shm_behind_an_nccl_error() -> None:
     text = (
-        "node7:100:140 [1] include/shmutils.h:44 NCCL WARN Error: failed to extend /dev/shm/nccl-Xy12 to 33030532 bytes, error: No space left on device (28)\n"
-        + sglang_trace(
-            1, "torch.distributed.DistBackendError: NCCL error in: init.cpp:1, unhandled system error, NCCL version 2.28.9"
-        )
+        "node7:100:140 [1] include/shmutils.h:44 NCCL WARN Error: failed to extend "
+        "/dev/shm/nccl-Xy12 to 33030532 bytes, error: No space left on device (28)\n"
+    ) + sglang_trace(
+        1, "torch.distributed.DistBackendError: NCCL error in: init.cpp:1, unhandled system error, NCCL version 2.28.9"
     )
     verdict = judged(text).verdict
     assert verdict.code == "GPD209"
@@ -115,9 +189,11 @@ def test_a_small_dev_shm_behind_an_nccl_error() -> None:
 
 
 WATCHDOG = (
-    "[rank{r}]:[E1129 10:10:{s:02d}.1 ProcessGroupNCCL.cpp:683] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={n}, "
+    "[rank{r}]:[E1129 10:10:{s:02d}.1 ProcessGroupNCCL.cpp:683] [Rank {r}] "
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={n}, "
     "OpType={op}, NumelIn={size}, NumelOut={size}, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
-    "[rank{r}]:[E1129 10:10:{s:02d}.2 ProcessGroupNCCL.cpp:2241] [PG ID 2 PG GUID 3 Rank {r}]  failure detected by watchdog at work sequence id: {n} "
+    "[rank{r}]:[E1129 10:10:{s:02d}.2 ProcessGroupNCCL.cpp:2241] [PG ID 2 PG "
+    "GUID 3 Rank {r}]  failure detected by watchdog at work sequence id: {n} "
     "PG status: last enqueued work: {n}, last completed work: {done}\n"
 )
 
@@ -163,7 +239,8 @@ def test_ncclras_text() -> None:
 
 def test_torchruns_summary_names_the_killed_rank() -> None:
     text = (
-        "E1129 10:00:00.000000 4242 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 3 (pid: 4250) of binary: "
+        "E1129 10:00:00.000000 4242 torch/distributed/elastic/multiprocessing/api.py:869] "
+        "failed (exitcode: -9) local_rank: 3 (pid: 4250) of binary: "
         "/opt/venv/bin/python\nTraceback (most recent call last):\n"
         '  File "/opt/venv/bin/torchrun", line 8, in <module>\n    sys.exit(main())\n'
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
@@ -195,7 +272,10 @@ def test_the_communicator_that_is_never_made() -> None:
 
 
 def test_a_stop_in_nvls_setup() -> None:
-    text = "node7:1:1 [0] NCCL INFO NVLS comm 0x1 headRank 0 nHeads 4\nnode7:1:1 [0] NCCL INFO NVLS Bind mem 0x7f0 UC handle 0x1 MC handle 0x2\n"
+    text = (
+        "node7:1:1 [0] NCCL INFO NVLS comm 0x1 headRank 0 nHeads 4\nnode7:1:1 "
+        "[0] NCCL INFO NVLS Bind mem 0x7f0 UC handle 0x1 MC handle 0x2\n"
+    )
     assert judged(text).verdict.code == "GPD408"
 
 
@@ -208,7 +288,8 @@ def test_a_banner_that_blames_the_wrong_package_is_seen_through() -> None:
         "Traceback (most recent call last):\n"
         '  File "<frozen runpy>", line 198, in _run_module_as_main\n'
         '  File "/opt/venv/sgl_kernel/load_utils.py", line 90, in _raise\n    raise ImportError(msg)\n'
-        "ImportError: [sgl_kernel] CRITICAL: Could not load any common_ops library!\nExpected variant: sm90\nPlease reinstall sgl_kernel: pip install sgl-kernel\n"
+        "ImportError: [sgl_kernel] CRITICAL: Could not load any common_ops library!\nExpected "
+        "variant: sm90\nPlease reinstall sgl_kernel: pip install sgl-kernel\n"
     )
     report = judged(text)
     assert report.verdict.code == "GPD203"
@@ -236,7 +317,7 @@ def test_older_prefixes(line: str) -> None:
     verdict = judged("".join(f"{line}{t}\n" for t in trace)).verdict
     assert verdict.code == "GPD220"
     assert verdict.culprits[0].line == 9
-    if "rank" in line.split(")")[0]:
+    if "rank" in line.partition(")")[0]:
         assert verdict.culprits[0].rank == 1
 
 
@@ -253,7 +334,10 @@ def test_only_victims_is_not_enough_and_says_what_to_collect() -> None:
 
 
 def test_ranks_of_a_node_that_lost_the_other_node_are_victims() -> None:
-    lost = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to complete"
+    lost = (
+        "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] "
+        "Timed out waiting 1800000ms for recv operation to complete"
+    )
     text = "".join(sglang_trace(r, lost) for r in range(8, 16))
     report = judged(text)
     assert report.verdict.code is None
@@ -262,7 +346,8 @@ def test_ranks_of_a_node_that_lost_the_other_node_are_victims() -> None:
 
 def test_what_happens_after_an_order_to_stop_is_no_failure() -> None:
     text = (
-        "[2026-11-29 10:00:00] The server is fired up and ready to roll!\n[2026-11-29 11:00:00] SIGTERM received. signum=None frame=None. Draining requests\n"
+        "[2026-11-29 10:00:00] The server is fired up and ready to roll!\n[2026-11-29 "
+        "11:00:00] SIGTERM received. signum=None frame=None. Draining requests\n"
         "[2026-11-29 11:00:01] Subprocess scheduler_0 (pid=7) crashed with exit code -15. Triggering SIGQUIT for cleanup...\n"
         "[2026-11-29 11:00:01] SIGQUIT received. signum=None, frame=None. It usually means one child failed.\n"
     ) + sglang_trace(1, "ConnectionResetError: [Errno 104] Connection reset by peer")

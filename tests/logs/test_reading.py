@@ -6,7 +6,7 @@ import gzip
 import io
 import lzma
 import os
-import pickle  # noqa: S403, the test writes what the reader must refuse
+import pickle
 import stat
 import subprocess
 from pathlib import Path
@@ -110,7 +110,10 @@ def test_terminal_escapes_never_get_through() -> None:
 
 
 def test_progress_bars_are_taken_apart() -> None:
-    line = b"Loading:   0%| | 0/1 [00:00<?, ?it/s]\rLoading: 100% 1/1 [00:00<00:00, 9.1it/s][2026-11-29 19:16:37 TP1] Load weight end."
+    line = (
+        b"Loading:   0%| | 0/1 [00:00<?, ?it/s]\rLoading: 100% 1/1 "
+        b"[00:00<00:00, 9.1it/s][2026-11-29 19:16:37 TP1] Load weight end."
+    )
     assert segments(line)[-1] == "[2026-11-29 19:16:37 TP1] Load weight end."
 
 

@@ -124,11 +124,10 @@ def test_interleaved_processes_are_taken_apart() -> None:
     """Eight ranks write line by line in turn, with progress bars in between."""
     lines = []
     for step in TAGGED:
-        for rank in range(8):
-            lines.append(
-                f"(Worker_TP{rank} pid={100 + rank}) ERROR 11-29 10:00:00 [executor.py:1] "
-                + step.format(line=10 + rank, rank=rank)
-            )
+        lines += [
+            f"(Worker_TP{rank} pid={100 + rank}) ERROR 11-29 10:00:00 [executor.py:1] " + step.format(line=10 + rank, rank=rank)
+            for rank in range(8)
+        ]
         lines.append("\rLoading safetensors checkpoint shards:  50% Completed | 1/2 [00:01<00:01,  1.00it/s]")
     found = traces("\n".join(lines) + "\n")
     assert len(found) == 8

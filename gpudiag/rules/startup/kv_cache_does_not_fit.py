@@ -14,7 +14,8 @@ CODE: Final = "GPD222"
 NAME: Final = "kv-cache-does-not-fit"
 
 _PATTERN: Final = re.compile(
-    r"No available memory for the cache blocks|on kv cache allocation is less than requested|KV cache is needed, which is larger than the available "
+    r"No available memory for the cache blocks|on kv cache allocation is less "
+    r"than requested|KV cache is needed, which is larger than the available "
     r"KV cache memory|larger than the maximum number of tokens that can be stored in (?:the )?KV cache|"
     r"Not enough memory\. Please try to increase --mem-fraction-static|To serve at "
     r"least one request with the models's max seq len|max_total_num_tokens[^\n]*<= ?0|"
