@@ -22,6 +22,10 @@ STRENGTH: Final[dict[str, Confidence]] = {
     "file-locks": "proven",
     "socket-table": "proven",
     "pipe-ends": "proven",
+    # Counters of the NCCL library in the memory of a rank; the driver about its devices; a dump of the GPU.
+    "nccl-memory": "proven",
+    "driver": "proven",
+    "device-dump": "proven",
     "lock-address": "proven",
     "lock-owner": "proven",
     "system-call": "proven",
@@ -58,6 +62,9 @@ STRENGTH: Final[dict[str, Confidence]] = {
     # What torch's watchdog, its flight recorder and NCCL's RAS count; they count launches, not what was launched outside them.
     "flight-recorder": "strong",
     "nccl-ras": "strong",
+    "nccl-memory-unverified": "strong",
+    # Utilisation and activity: a kernel is resident or is not, but not which and why.
+    "gpu-counters": "strong",
     "collective-watchdog": "strong",
     # What only reads alike.
     "source-text": "weak",

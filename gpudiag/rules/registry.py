@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from gpudiag.rules.base import Rule
 from gpudiag.rules.env import ptrace_not_permitted
+from gpudiag.rules.gpu import (
+    clocks_throttled,
+    ecc_uncorrectable,
+    gpu_busy_without_process,
+    gpu_lost,
+    nvml_call_hangs,
+    pcie_link_degraded,
+    row_remap_pending,
+    xid_hardware_error,
+)
 from gpudiag.rules.hang import (
+    all_ranks_waiting_on_device,
     child_process_stuck,
     collective_mismatch,
+    collectives_cross_ordered,
     compile_in_progress,
+    device_kernel_stuck,
+    device_sync_behind_collective,
     event_loop_blocked,
     gil_held,
     idle_not_hung,
@@ -30,6 +44,7 @@ from gpudiag.rules.hang import (
     wait_without_owner,
     weight_load_in_progress,
 )
+from gpudiag.rules.nccl import communicator_init_stalled, fabric_not_ready, nvlink_down, ras_port_shared
 from gpudiag.waits.picture import Picture
 
 _MODULES = (
@@ -58,6 +73,22 @@ _MODULES = (
     lock_owner_stuck,
     ranks_diverged,
     queue_starved,
+    collectives_cross_ordered,
+    device_kernel_stuck,
+    all_ranks_waiting_on_device,
+    device_sync_behind_collective,
+    communicator_init_stalled,
+    nvlink_down,
+    fabric_not_ready,
+    ras_port_shared,
+    xid_hardware_error,
+    ecc_uncorrectable,
+    row_remap_pending,
+    pcie_link_degraded,
+    clocks_throttled,
+    gpu_lost,
+    gpu_busy_without_process,
+    nvml_call_hangs,
 )
 
 RULES: tuple[Rule[Picture], ...] = tuple(m.RULE for m in _MODULES)

@@ -19,9 +19,11 @@ from gpudiag.model.snapshot import Observation
 from gpudiag.model.stack import Frame, PyStack
 from gpudiag.model.wait import Need, Wait, WaitKind
 from gpudiag.waits.demand import Demand, demand
+from gpudiag.waits.device import Device, devices
 from gpudiag.waits.index import Index
 from gpudiag.waits.lost import Lost, lost
 from gpudiag.waits.motion import Motion, Motions
+from gpudiag.waits.nccl import Group, groups
 
 Mode = Literal["read", "write", "acquire", "poll", "child", "arrive", "event"]
 
@@ -62,6 +64,16 @@ class Context:
     def lost(self) -> tuple[Lost, ...]:
         """Ranks without a living process."""
         return lost(self.index, self.server)
+
+    @cached_property
+    def devices(self) -> dict[int, Device]:
+        """The GPU of each process, by pid, and what it does."""
+        return devices(self.observation)
+
+    @cached_property
+    def communicators(self) -> tuple[Group, ...]:
+        """NCCL communicators of the processes that were looked at."""
+        return groups(self.observation)
 
     @property
     def at(self) -> float:
@@ -115,7 +127,7 @@ class Context:
             Motion.POLLING: "woke up now and then but stayed at the same line",
             Motion.SPINNING: "used the processor but stayed at the same line",
         }[motion]
-        source = "long-look" if span >= 5.0 and looks >= 3 else "two-looks"  # noqa: PLR2004
+        source = "long-look" if span >= 5.0 and looks >= 3 else "two-looks"
         return Evidence(source=source, claim=f"thread {tid} {claim} in {looks} looks over {span:.1f} s", at=self.at)
 
     def stack_evidence(self, pid: int, tid: int, frame: Frame, claim: str) -> Evidence:
@@ -126,3 +138,7 @@ class Context:
     ) -> Edge:
         wait = Wait(waiter=node.thread(*waiter), holder=holder, kind=kind, need=need or self.need, evidence=evidence)
         return Edge(wait=wait, mode=mode)
+
+    def node_edge(self, waiter: Node, holder: Node, kind: WaitKind, mode: Mode, *evidence: Evidence, need: Need) -> Edge:
+        """An edge out of any node, also one that is no thread: a kernel on a GPU."""
+        return Edge(wait=Wait(waiter=waiter, holder=holder, kind=kind, need=need, evidence=evidence), mode=mode)

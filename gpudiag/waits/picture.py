@@ -10,12 +10,24 @@ from gpudiag.model.process import Process
 from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
 from gpudiag.model.wait import Wait
-from gpudiag.waits import channels, children, collectives, files, gil, locks, stores, streams
+from gpudiag.waits import channels, children, collectives, device, files, gil, locks, nccl, spin, stores, streams
 from gpudiag.waits.context import Context, Edge
 from gpudiag.waits.graph import Cause, causes
 from gpudiag.waits.motion import Motion
 
-KINDS = (locks.edges, gil.edges, files.edges, children.edges, collectives.edges, stores.edges, channels.edges, streams.edges)
+KINDS = (
+    locks.edges,
+    gil.edges,
+    files.edges,
+    children.edges,
+    nccl.edges,
+    collectives.edges,
+    stores.edges,
+    channels.edges,
+    spin.edges,
+    device.edges,
+    streams.edges,
+)
 """Earlier kinds know more: a thread that has an edge of one kind gets none of a later kind from the same wait."""
 
 

@@ -10,6 +10,8 @@ from gpudiag.model.finding import Finding
 from gpudiag.model.server import Member
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
+from gpudiag.rules.hang.counts import conflicts
+from gpudiag.rules.hang.counts import report as report_counts
 from gpudiag.rules.hang.standing import consequences, culprit, label
 from gpudiag.waits.collectives import InCollective, in_collectives
 from gpudiag.waits.graph import Cause
@@ -40,6 +42,11 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     for cause, groups in mismatches(picture):
         if same_way(groups):
             yield from report(picture, cause, groups, RULE, "ranks call different collectives")
+    for conflict in conflicts(picture):
+        if conflict.inside_one_communicator and not any(conflict.cause is cause for cause, _ in mismatches(picture)):
+            found = report_counts(picture, conflict, RULE, "ranks launched different collectives", _STEPS)
+            if found is not None:
+                yield found
 
 
 def report(
@@ -71,10 +78,7 @@ def report(
             for one in members
         ),
         consequences=consequences(picture, cause),
-        next_steps=(
-            "compare the lines named above: all ranks of a group must issue the same collectives in the same order",
-            "look for a condition on rank, batch size or an exception that only some ranks took",
-        ),
+        next_steps=_STEPS,
     )
 
 
@@ -86,5 +90,10 @@ def _ranks(picture: Picture, members: list[Member]) -> str:
     names = [_rank(picture, m) for m in members]
     return names[0] if len(names) == 1 else f"ranks {', '.join(n.removeprefix('rank ') for n in names)}"
 
+
+_STEPS = (
+    "compare the lines named above: all ranks of a group must issue the same collectives in the same order",
+    "look for a condition on rank, batch size or an exception that only some ranks took",
+)
 
 RULE = Rule(code="GPD302", name="collective-mismatch", severity="error", evaluate=evaluate, specificity=80)

@@ -72,11 +72,17 @@ def label(picture: Picture, target: Node) -> str:
         return f"rank {number}"
     pid = node.pid_of(target)
     if pid is None:
-        return node.path_of(target) or target
+        return _device_label(picture, target) or node.path_of(target) or target
     if member is not None and member.role not in ("helper", "dead", "root"):
         return f"the {member.role} (pid {pid})"
     process = picture.index.by_pid.get(pid)
     return f"pid {pid} ({process.title.split(' ')[0].rsplit('/', 1)[-1][:32]})" if process else f"pid {pid}"
+
+
+def _device_label(picture: Picture, target: Node) -> str | None:
+    """`the kernel on GPU 1`."""
+    device = next((d for d in picture.devices.values() if d.node == target), None)
+    return f"the kernel on GPU {device.gpu.index}" if device is not None else None
 
 
 def frame_of(picture: Picture, target: Node) -> Frame | None:

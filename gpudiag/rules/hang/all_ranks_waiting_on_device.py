@@ -1,0 +1,67 @@
+"""GPD311: every rank launched the same collectives, and every GPU holds a kernel that does not end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpudiag.model.finding import Evidence, Finding
+from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.confidence import Link
+from gpudiag.rules.hang.devices import NAME_THE_KERNEL, kernel_culprit, resident_all_along, waits_on_device
+from gpudiag.waits.nccl import Group, source
+from gpudiag.waits.picture import Picture
+
+CANDIDATES = (
+    "a kernel that does not end on one of the GPUs, queued before or instead of a collective",
+    "a message between two ranks that one of them never sends or takes (Send and Recv are not counted)",
+    "collectives in a CUDA graph that not all ranks replay",
+    "a transport between the GPUs that does not deliver",
+)
+
+
+def evaluate(picture: Picture) -> Iterator[Finding]:
+    ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
+    if len(ranks) < 2 or picture.lost or not picture.observation.has_change:
+        return
+    if not all(waits_on_device(picture, m) and not picture.index.stopped(m.pid) for m in ranks):
+        return
+    shared = [g for g in picture.communicators if len({e.pid for e in g.ends} & {m.pid for m in ranks}) > 1]
+    if not all(g.unmoved and g.equal for g in shared):
+        return
+    devices = [picture.devices[m.pid] for m in ranks]
+    links: list[Link] = [tuple(d.evidence(f"GPU {d.gpu.index} is {d.state}") for d in devices[:8])]
+    links.append((_counts(picture, shared),))
+    links.append(tuple(resident_all_along(picture, d) for d in devices[:8]))
+    why = Evidence(source="absence", claim=f"which of these it is does not show: {'; '.join(CANDIDATES)}", at=picture.at)
+    links.append((why,))
+    yield finding(
+        RULE.code,
+        RULE.name,
+        RULE.severity,
+        title=f"all {len(ranks)} ranks wait for their GPUs after equal counts: a kernel does not end, or a message is lost",
+        links=links,
+        culprits=tuple(kernel_culprit(picture, m, d) for m, d in zip(ranks, devices, strict=True)),
+        next_steps=(
+            NAME_THE_KERNEL.format(pid=ranks[0].pid),
+            "look for errors of links and devices: `dmesg -T | grep -iE 'xid|nvlink|iommu'`",
+        ),
+    )
+
+
+def _counts(picture: Picture, shared: list[Group]) -> Evidence:
+    if not shared:
+        return Evidence(source="absence", claim="NCCL's counts could not be read on two ranks", at=picture.at)
+    text = "; ".join(
+        f"{g.name}: " + " ".join(f"{name} {n}" for name, n in g.ends[0].now.by_name().items() if n) for g in shared[:4]
+    )
+    kinds = {source(e.nccl) for g in shared for e in g.ends}
+    worst = next((k for k in ("nccl-ras", "nccl-memory-unverified") if k in kinds), "nccl-memory")
+    return Evidence(
+        source=worst,
+        claim="all ranks launched the same collectives, and none more between the looks",
+        excerpt=text,
+        at=picture.at,
+    )
+
+
+RULE = Rule(code="GPD311", name="all-ranks-waiting-on-device", severity="error", evaluate=evaluate, specificity=60)

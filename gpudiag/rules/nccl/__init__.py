@@ -1,0 +1,1 @@
+"""Rules about NCCL and the fabric."""
