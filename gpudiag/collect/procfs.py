@@ -149,15 +149,22 @@ def read_stat(pid: int) -> Stat:
     return parse_stat(read_once(f"/proc/{pid}/stat", STAT_LIMIT))
 
 
-def run_ns(pid: int, tid: int) -> int | None:
-    """Nanoseconds that a thread has spent on a processor (schedstat), None in a kernel that does not count them.
+def schedule_ns(pid: int, tid: int) -> tuple[int, int] | None:
+    """Nanoseconds that a thread has spent on a processor and ready for one (schedstat), None in a kernel that does not count.
 
     Raises OSError if the thread is gone.
     """
     try:
-        return int(read_once(f"/proc/{pid}/task/{tid}/schedstat", STAT_LIMIT).split()[0])
-    except (FileNotFoundError, IndexError):
+        ran, ready = read_once(f"/proc/{pid}/task/{tid}/schedstat", STAT_LIMIT).split()[:2]
+    except (FileNotFoundError, ValueError):
         return None
+    return int(ran), int(ready)
+
+
+def run_ns(pid: int, tid: int) -> int | None:
+    """The first of `schedule_ns`."""
+    times = schedule_ns(pid, tid)
+    return times[0] if times is not None else None
 
 
 def read_status(pid: int) -> Status:

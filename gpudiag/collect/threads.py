@@ -55,12 +55,14 @@ def _read_thread(pid: int, tid: int) -> Thread | None:
     base = f"/proc/{pid}/task/{tid}/"
     try:
         stat = procfs.parse_stat(procfs.read_once(base + "stat", procfs.STAT_LIMIT))
+        times = procfs.schedule_ns(pid, tid)
         return Thread(
             tid=tid,
             name=stat.name,
             state=stat.state,
             cpu_ticks=stat.cpu_ticks,
-            run_ns=procfs.run_ns(pid, tid),
+            run_ns=times[0] if times is not None else None,
+            ready_ns=times[1] if times is not None else None,
             wchan=_wchan(base),
         )
     except (FileNotFoundError, ProcessLookupError):

@@ -64,6 +64,8 @@ def sizes(process: Process) -> Sizes:
 
 
 SPEC = EngineSpec(name="torch", recognise=recognise, sizes=sizes)
+
+
 def sizes_titled(process: Process) -> Sizes:
     """What a rank's environment says, or the flags that most engines share."""
     stated = sizes(process)

@@ -61,15 +61,14 @@ class ChangedFile(Struct, frozen=True, kw_only=True):
 
 
 class SyntaxFault(Struct, frozen=True, kw_only=True):
-    """A file that does not compile with the target's own interpreter. `near` are the lines around, with numbers."""
+    """A file that does not compile with the target's own interpreter. `near` are the lines before and after, by number."""
 
     path: str
     line: int | None
     column: int | None
     message: str
     text: str
-    near: str
-    likely_fix: str = ""
+    near: tuple[tuple[int, str], ...] = ()
 
 
 class Verification(Struct, frozen=True, kw_only=True):

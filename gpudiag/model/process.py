@@ -79,6 +79,8 @@ class Thread(Struct, frozen=True, kw_only=True):
     cpu_ticks: int
     run_ns: int | None = None
     """Nanoseconds on a processor since it was created (/proc/PID/task/TID/schedstat): unchanged means it never woke up."""
+    ready_ns: int | None = None
+    """Nanoseconds it was ready to run and got no processor: on a crowded machine a busy thread shows here."""
     wchan: str | None = None
     """Kernel function the thread sleeps in; None while it runs or where the kernel does not say (see `Process.wchans_readable`)."""
 

@@ -25,7 +25,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     rank: Rank
     gpu: str | None
     state: str
-    """One word: running, waiting, stopped, dead, lock, busy, loading, compiling, idle, unknown."""
+    """One word: running, busy, waiting, lock, asleep, idle, stopped, dead, unknown."""
     where: str | None
     waits_for: tuple[Node, ...]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+import msgspec
+
 from gpudiag.engines.frames import telling_frame
 from gpudiag.model import node
 from gpudiag.model.finding import SEVERITY_ORDER, Finding
@@ -14,7 +16,7 @@ from gpudiag.model.reading import Failed, Unavailable
 from gpudiag.model.report import Cost, NotRead, Report, ReportedFinding, ServerState, Target, Verdict, Worker
 from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
-from gpudiag.rules.hang.standing import label
+from gpudiag.rules.hang.standing import global_rank, label
 from gpudiag.rules.registry import RULES
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
@@ -196,8 +198,10 @@ def _worker(picture: Picture, member: Member) -> Worker:
     return Worker(
         pid=member.pid,
         role=member.role,
-        rank=member.rank,
-        gpu=None,
+        rank=msgspec.structs.replace(member.rank, global_=global_rank(member.rank, picture.server))
+        if member.ranked
+        else member.rank,
+        gpu=device.gpu.uuid if (device := picture.devices.get(member.pid)) is not None else None,
         state=_word(picture, member, process),
         where=frame.where if frame else None,
         waits_for=tuple(dict.fromkeys(e.holder for e in picture.edges_from(target))),

@@ -57,7 +57,7 @@ def _children(context: Context, process: Process, tid: int) -> tuple[tuple[Proce
 
 def _signed(value: int) -> int:
     value &= 0xFFFF_FFFF
-    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value  # noqa: PLR2004
+    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
 
 
 def _translate(context: Context, process: Process, pid: int) -> int | None:

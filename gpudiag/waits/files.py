@@ -64,11 +64,17 @@ def _nobody(context: Context, fact: FileFact) -> Iterator[Evidence]:
 def _openness(fact: FileFact) -> tuple[str, str]:
     """How well it is known that nobody has the file open, as evidence source and claim."""
     if not fact.local:
-        return "absence", f"no process on this host has it open, but {fact.fs_type or 'its file system'} is shared with other hosts"
+        return (
+            "absence",
+            f"no process on this host has it open, but {fact.fs_type or 'its file system'} is shared with other hosts",
+        )
     if fact.openers_complete:
         return "open-files", "no process on this host has it open (all were readable)"
     if not fact.whole_host:
-        return "open-files-here", "no process of this container has it open; processes outside share the volume and are not visible"
+        return (
+            "open-files-here",
+            "no process of this container has it open; processes outside share the volume and are not visible",
+        )
     if fact.owner_uid is not None and fact.owner_uid not in fact.unread_uids:
         return "open-files-here", "no process of the file's owner has it open; processes of other users could not be read"
     return "absence", "no process that could be read has it open; some of the file's owner could not be read"
@@ -116,11 +122,15 @@ def _kernel_lock(context: Context, waiter: tuple[int, int], lock: FileLock) -> I
     heirs = [
         p.pid
         for p in context.index.snapshot.processes
-        if p.pid != waiter[0] and isinstance(p.fds, Ok) and any(f.inode == lock.inode and f.device == lock.device for f in p.fds.value)
+        if p.pid != waiter[0]
+        and isinstance(p.fds, Ok)
+        and any(f.inode == lock.inode and f.device == lock.device for f in p.fds.value)
     ]
     if heirs and not context.index.alive(lock.pid):
         kept = ", ".join(f"pid {p}" for p in heirs)
-        gone = Evidence(source="file-locks", claim=f"pid {lock.pid}, which took the lock on {path}, is gone", excerpt=excerpt, at=context.at)
+        gone = Evidence(
+            source="file-locks", claim=f"pid {lock.pid}, which took the lock on {path}, is gone", excerpt=excerpt, at=context.at
+        )
         open_in = Evidence(source="open-files", claim=f"{kept} inherited the open file and so keeps it locked", at=context.at)
         yield context.edge(waiter, node.file(path), "file-lock", "acquire", gone, open_in, need="reply")
         return

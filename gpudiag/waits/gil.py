@@ -46,7 +46,7 @@ def gil_keeper(context: Context, process: Process) -> int | None:
         if then is None or not isinstance(then.stacks, Ok):
             return None
         owners.append(next((s.tid for s in then.stacks.value if s.owns_gil), None))
-    if len(owners) < 2 or len(set(owners)) != 1 or owners[0] is None:  # noqa: PLR2004
+    if len(owners) < 2 or len(set(owners)) != 1 or owners[0] is None:
         return None
     return owners[0] if context.motion(process.pid, owners[0]) is Motion.FROZEN else None
 
@@ -54,7 +54,7 @@ def gil_keeper(context: Context, process: Process) -> int | None:
 def _asks_for_gil(context: Context, pid: int, tid: int) -> bool:
     """take_gil waits in steps of sys.getswitchinterval() (5 ms; CPython Python/ceval_gil.c), so the thread wakes up often."""
     call = context.index.syscall(pid, tid)
-    if call is None or call.name != "futex" or len(call.args) < 4:  # noqa: PLR2004
+    if call is None or call.name != "futex" or len(call.args) < 4:
         return False
     return call.args[3] != 0 and context.motion(pid, tid) is Motion.POLLING
 

@@ -81,7 +81,8 @@ def causes(
         if waiter in progress:
             continue
         successors[waiter].add(holder)
-        successors[holder]  # noqa: B018 - a holder is a node even if it waits for nobody
+        # A holder is a node even if it waits for nobody.
+        successors.setdefault(holder, set())
         predecessors[holder].add(waiter)
     found = []
     for component in components(successors):

@@ -11,6 +11,7 @@ from gpudiag.model.process import GONE
 from gpudiag.model.server import Member, Rank, Server
 from gpudiag.waits.index import Index
 
+
 class Lost(Struct, frozen=True, kw_only=True):
     """A rank without a living process. `pid` is its zombie or last known pid, None where only the number is missing."""
 
@@ -35,7 +36,7 @@ def lost(index: Index, server: Server) -> tuple[Lost, ...]:
     for gap, rank in numbers:
         if rank in named:
             continue
-        claim = f"{gap} has no process; the other ranks of its group have"
+        claim = f"no process carries {gap.removeprefix('rank:').replace(':', ' rank ')}; the other ranks of its group are there"
         at = index.snapshot.at
         found.append(
             Lost(node=gap, rank=rank, pid=None, exit_code=None, evidence=Evidence(source="process-table", claim=claim, at=at))

@@ -13,7 +13,7 @@ from gpudiag.model.reading import Ok
 from gpudiag.model.snapshot import Observation, Snapshot
 
 SPIN_SHARE = 0.2
-"""Share of a processor above which a thread counts as busy: ten times what a loop that polls every 50 ms needs."""
+"""Share of the time above which a thread that wants a processor counts as busy: ten times what a 50 ms polling loop needs."""
 
 
 class Motion(Enum):
@@ -62,15 +62,15 @@ class Motions:
     def _compare(self, pairs: list[tuple[Process, Thread]]) -> Motion:
         frames = {_frames(p, t.tid) for p, t in pairs}
         calls = {_call(p, t.tid) for p, t in pairs}
-        ran = _ran(pairs, self._looks[-1])
         known_frames = None not in frames
         if known_frames and len(frames) > 1:
             return Motion.MOVING
+        ran = _ran(pairs, self._looks[-1])
         if ran is None:
             return Motion.UNKNOWN
-        if ran == 0.0 and len(calls) == 1:
+        if ran == 0.0 and len(calls) == 1 and not _ready(pairs):
             return Motion.FROZEN
-        if ran >= SPIN_SHARE * self._span_s:
+        if ran + _ready(pairs) >= SPIN_SHARE * self._span_s or all(t.state == "R" for _, t in pairs):
             return Motion.SPINNING
         if not known_frames:
             return Motion.POLLING if len({c and c[0] for c in calls}) == 1 else Motion.MOVING
@@ -97,3 +97,11 @@ def _ran(pairs: list[tuple[Process, Thread]], look: Snapshot) -> float | None:
     if look.host.clock_ticks <= 0:
         return None
     return (last.cpu_ticks - first.cpu_ticks) / look.host.clock_ticks
+
+
+def _ready(pairs: list[tuple[Process, Thread]]) -> float:
+    """Seconds for which the thread wanted a processor and got none, between the first and the last look; 0 if unknown."""
+    first, last = pairs[0][1], pairs[-1][1]
+    if first.ready_ns is None or last.ready_ns is None:
+        return 0.0
+    return (last.ready_ns - first.ready_ns) / 1e9

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import msgspec
+
 from gpudiag.model import node
 from gpudiag.model.node import Node
 from gpudiag.model.process import Process
@@ -12,6 +14,7 @@ from gpudiag.model.snapshot import Observation
 from gpudiag.model.wait import Wait
 from gpudiag.waits import channels, children, collectives, device, files, gil, locks, nccl, spin, stores, streams
 from gpudiag.waits.context import Context, Edge
+from gpudiag.waits.demand import FRONT_ROLES
 from gpudiag.waits.graph import Cause, causes
 from gpudiag.waits.motion import Motion
 
@@ -46,7 +49,20 @@ class Picture(Context):
             explained |= {e.waiter for e in new}
             found += new
         found += list(channels.event_edges(self, found))
-        return tuple({(e.waiter, e.holder, e.wait.kind): e for e in found}.values())
+        return self._without_idle_helpers(tuple({(e.waiter, e.holder, e.wait.kind): e for e in found}.values()))
+
+    def _without_idle_helpers(self, edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
+        """A pool worker or tool that nobody waits for is owed nothing: what it waits for is work."""
+        wanted = {node.pid_of(e.holder) for e in edges if node.pid_of(e.waiter) != node.pid_of(e.holder)}
+        idle = {
+            m.pid
+            for m in self.server.members
+            if not m.ranked and m.pid not in wanted and m.role not in _PATH_ROLES and m.role not in FRONT_ROLES
+        }
+        return tuple(
+            msgspec.structs.replace(e, wait=msgspec.structs.replace(e.wait, need="work")) if node.pid_of(e.waiter) in idle else e
+            for e in edges
+        )
 
     @property
     def waits(self) -> tuple[Wait, ...]:

@@ -16,7 +16,7 @@ from tests.support.diagnosing import SOURCES, Source, describe, judge, look_at, 
 WITHOUT_VICTIM = frozenset({"idle"})
 
 
-def is_right(report: Report, scenario: Scenario, victim: int) -> bool:
+def is_right(report: Report, scenario: Scenario, victim: int | None) -> bool:
     """The code, and the victim among the culprits (a compiler is named together with the rank that waits for it)."""
     if report.verdict.code != scenario.expected_code:
         return False
@@ -41,6 +41,6 @@ def test_verdict_under_any_name_and_with_any_source_withheld(scenario: Scenario,
         check_withheld(judge(without(observation, source)), scenario, victim, source, f"seed {seed}, {ranks} ranks")
 
 
-def check_withheld(report: Report, scenario: Scenario, victim: int, source: Source, how: str) -> None:
+def check_withheld(report: Report, scenario: Scenario, victim: int | None, source: Source, how: str) -> None:
     right = is_right(report, scenario, victim) or report.verdict.status == "insufficient"
     assert right, f"{how}, victim {victim}, {source} withheld: {describe(report)}"

@@ -21,7 +21,20 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 _FIELDS: dict[Source, tuple[str, ...]] = {
     "stacks": ("stacks", "lock_uses", "file_polls"),
     "memory": ("futexes", "lock_uses", "file_polls", "polls"),
-    "rights": ("stacks", "lock_uses", "file_polls", "futexes", "polls", "fds", "syscalls", "io", "environ", "shared_memory", "libraries", "exe"),
+    "rights": (
+        "stacks",
+        "lock_uses",
+        "file_polls",
+        "futexes",
+        "polls",
+        "fds",
+        "syscalls",
+        "io",
+        "environ",
+        "shared_memory",
+        "libraries",
+        "exe",
+    ),
     "sockets": (),
     "change": (),
 }

@@ -51,7 +51,9 @@ def _dead_ends(picture: Picture) -> Iterator[Terminal]:
         process = picture.index.by_pid.get(pid) if pid is not None else None
         if pid is None or tid is None or process is None:
             continue
-        shorter = Cause(nodes=(waiter,), cyclic=False, waiters=tuple(w for w in cause.waiters if w != waiter), weight=cause.weight)
+        shorter = Cause(
+            nodes=(waiter,), cyclic=False, waiters=tuple(w for w in cause.waiters if w != waiter), weight=cause.weight
+        )
         yield Terminal(
             cause=shorter,
             node=waiter,

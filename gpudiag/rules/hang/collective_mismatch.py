@@ -32,15 +32,21 @@ def mismatches(picture: Picture) -> Iterator[tuple[Cause, dict[str, list[InColle
             yield cause, dict(sorted(by_op.items(), key=lambda kv: len(kv[1])))
 
 
-def same_way(groups: dict[str, list[InCollective]]) -> bool:
-    """Whether all ranks called their collective from the same function: then the call differs, not the way to it."""
-    callers = {(one.known.caller.file, one.known.caller.function) for ones in groups.values() for one in ones if one.known.caller}
-    return len(callers) == 1
+def same_way(picture: Picture, groups: dict[str, list[InCollective]]) -> bool:
+    """Whether the call differs and not the way to it: a function that calls one of the collectives is on every rank's stack."""
+    everyone = [one for ones in groups.values() for one in ones]
+    shared: set[tuple[str, str]] | None = None
+    for one in everyone:
+        stack = picture.stack(one.member.pid, one.member.pid)
+        passed = {(f.file, f.function) for f in stack.frames} if stack else set()
+        shared = passed if shared is None else shared & passed
+    callers = {(one.known.caller.file, one.known.caller.function) for one in everyone if one.known.caller}
+    return bool(callers & (shared or set()))
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
     for cause, groups in mismatches(picture):
-        if same_way(groups):
+        if same_way(picture, groups):
             yield from report(picture, cause, groups, RULE, "ranks call different collectives")
     for conflict in conflicts(picture):
         if conflict.inside_one_communicator and not any(conflict.cause is cause for cause, _ in mismatches(picture)):

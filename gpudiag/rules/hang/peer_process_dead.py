@@ -79,7 +79,7 @@ def _missing(picture: Picture, waiter: int) -> Evidence | None:
             claim = f"pid {process.pid} ({process.name}), a child of pid {process.ppid}, is dead"
             return Evidence(source="process-state", claim=claim, excerpt=f"state {process.state}", at=picture.at)
     ranks = [m.pid for m in picture.server.ranks if picture.index.alive(m.pid)]
-    if waiter not in ranks or len(ranks) < 2:  # noqa: PLR2004
+    if waiter not in ranks or len(ranks) < 2:
         return None
     others = [_children(picture, p) for p in ranks if p != waiter]
     absent = sorted(set.intersection(*others) - _children(picture, waiter))

@@ -42,7 +42,11 @@ def _idle_peer(picture: Picture) -> Iterator[Finding]:
 def _both_listen(picture: Picture) -> Iterator[Finding]:
     for cause in picture.causes:
         inside = [e for n in cause.nodes for e in picture.edges_from(n) if e.holder in cause.nodes]
-        if not cause.cyclic or not inside or not all(e.mode == "read" and e.wait.kind in ("ipc", "socket", "child") for e in inside):
+        if (
+            not cause.cyclic
+            or not inside
+            or not all(e.mode == "read" and e.wait.kind in ("ipc", "socket", "child") for e in inside)
+        ):
             continue
         members = [picture.member_of(n) for n in cause.nodes]
         if all(m is not None and m.ranked for m in members):

@@ -12,7 +12,7 @@ from gpudiag.waits.picture import Picture
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
     for cause, groups in mismatches(picture):
-        if not same_way(groups):
+        if not same_way(picture, groups):
             yield from report(picture, cause, groups, RULE, "ranks took different branches")
 
 

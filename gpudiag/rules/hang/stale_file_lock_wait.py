@@ -30,7 +30,9 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         first = label(picture, waiters[0])
         more = f" and {len(waiters) - 1} more" if len(waiters) > 1 else ""
         verb = "waits" if len(waiters) == 1 else "wait"
-        others = f"; {waiting(picture, cause, besides=waiters)}" if set(cause.waiters) - set(waiters) else ""
+        others = (
+            f"; {waiting(picture, cause, besides=waiters).removesuffix('it')}{first}" if set(cause.waiters) - set(waiters) else ""
+        )
         kept = any(e.source == "open-files" and "inherited" in e.claim for e in evidence)
         what = "a file lock whose taker is dead" if kept else "a lock file that no process has open"
         yield finding(

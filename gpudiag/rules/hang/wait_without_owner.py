@@ -8,7 +8,17 @@ from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.rules.hang.standing import consequences, culprit, frame_of, label, stacks_readable, standing, still, terminals, waiting
+from gpudiag.rules.hang.standing import (
+    consequences,
+    culprit,
+    frame_of,
+    label,
+    stacks_readable,
+    standing,
+    still,
+    terminals,
+    waiting,
+)
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 

@@ -1,0 +1,113 @@
+"""Programs that hang for one reason each, and their look-alikes: the right code on the right process."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gpudiag.model.report import Report
+from tests.programs.harness import Program, running, torch_python
+from tests.support.diagnosing import SOURCES, describe, judge, look_at, without
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program with its options. `code` None: not hung, so nothing of severity 'error' may be said.
+
+    `culprit` is the role in the program ('victim' is the rank that was chosen) that must be among the culprits.
+    """
+
+    program: str
+    code: str | None
+    culprit: str = "victim"
+    options: dict[str, Any] = field(default_factory=dict)
+    torch: bool = False
+    styles: tuple[str, ...] = ("title", "torchrun")
+
+    @property
+    def name(self) -> str:
+        return "-".join((self.program, *self.options.values()))
+
+
+HANGS = (
+    *(Case("event_nobody_sets", "GPD322", options={"kind": k}) for k in ("event", "future", "semaphore", "queue", "condition")),
+    Case("lock_owner_stuck", "GPD326"),
+    Case("gil_held", "GPD312", options={"thread": "helper"}),
+    Case("gil_held", "GPD312", options={"thread": "main"}),
+    Case("storage_blocked", "GPD313"),
+    Case("file_lock", "GPD326", "holder", {"call": "flock", "holder": "alive", "does": "sleep"}),
+    Case("file_lock", "GPD326", "holder", {"call": "lockf", "holder": "alive", "does": "sleep"}),
+    Case("file_lock", "GPD307", options={"call": "flock", "holder": "dead"}),
+    Case("file_lock", "GPD307", options={"call": "exists", "holder": "dead"}),
+    Case("pipe_full", "GPD319", "reader"),
+    Case("child_stuck", "GPD320", "child", {"how": "run", "child": "sleep"}),
+    Case("child_stuck", "GPD320", "child", {"how": "communicate", "child": "pipe"}),
+    Case("event_loop_blocked", "GPD323", "root", {"block": "sleep"}, styles=("title",)),
+    Case("event_loop_blocked", "GPD323", "root", {"block": "recv"}, styles=("title",)),
+    Case("queue_starved", "GPD328"),
+    Case("busy_rank", "GPD316"),
+)
+LOOK_ALIKES = (
+    Case("slow_lock_holder", None),
+    Case("file_lock", None, options={"call": "flock", "holder": "alive", "does": "work"}),
+    Case("file_lock", None, options={"call": "exists", "holder": "alive", "does": "work"}),
+    Case("child_stuck", None, options={"how": "run", "child": "busy"}),
+    Case("healthy_busy", None),
+    Case("livelock", None),
+)
+TORCH = (
+    Case("torch_rank_missing", "GPD301", torch=True),
+    Case("torch_mismatched", "GPD302", torch=True),
+    Case("torch_diverged", "GPD327", torch=True),
+    Case("torch_rendezvous", "GPD308", torch=True),
+    Case("torch_p2p_missing", "GPD325", torch=True),
+    Case("torch_file_baton", "GPD307", torch=True),
+    Case("torch_healthy_busy", None, torch=True),
+)
+
+
+def named(program: Program, report: Report) -> set[str]:
+    """The roles of the culprits in the program."""
+    roles = {pid: role for role, pid in program.pids.items()}
+    return {roles.get(c.pid or -1, "?") for c in report.verdict.culprits}
+
+
+def check(case: Case) -> None:
+    rng = random.SystemRandom()
+    ranks = rng.randint(2, 4)
+    victim = rng.randrange(ranks)
+    style = "torchrun" if case.torch else rng.choice(case.styles)
+    python = torch_python() if case.torch else None
+    with running(case.program, ranks=ranks, victim=victim, style=style, python=python, **case.options) as program:
+        observation = look_at(program.root_pid)
+    report = judge(observation, program.root_pid)
+    how = f"{style}, {ranks} ranks, victim {victim}: {describe(report)}"
+    if case.code is None:
+        assert report.verdict.severity != "error", how
+    else:
+        assert report.verdict.code == case.code, how
+        wanted = f"rank{victim}" if case.culprit == "victim" else case.culprit
+        assert wanted in named(program, report), how
+    for source in SOURCES:
+        blind = judge(without(observation, source), program.root_pid)
+        right = blind.verdict.code == case.code or blind.verdict.status == "insufficient" or blind.verdict.severity != "error"
+        assert right, f"{source} withheld, {how} became {describe(blind)}"
+
+
+@pytest.mark.parametrize("case", HANGS, ids=lambda c: c.name)
+def test_hang(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.parametrize("case", LOOK_ALIKES, ids=lambda c: c.name)
+def test_look_alike(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("case", TORCH, ids=lambda c: c.name)
+def test_torch(case: Case) -> None:
+    check(case)
