@@ -11,7 +11,7 @@ import msgspec
 from gpudiag.logs.documents import DocumentReader
 from gpudiag.logs.dumps import DumpReader
 from gpudiag.logs.events import events_in, milestone_in, victim_reason
-from gpudiag.logs.grammar import Prefix, parse, rank_of
+from gpudiag.logs.grammar import Prefix, parse
 from gpudiag.logs.store import Kept
 from gpudiag.logs.text import segments
 from gpudiag.logs.tracebacks import Assembler
@@ -249,19 +249,12 @@ def _judged(trace: Traceback) -> Traceback:
 
 
 def _ending(traces: list[Traceback], events: list[Event]) -> Ending:
+    """'crashed' if a process died, or reported a death, before anybody gave the order to stop."""
     told = next((e.place for e in events if e.kind == "sigterm"), None)
-    died = [
-        e for e in events if e.kind in _DIED and (told is None or (e.place.source, e.place.number) < (told.source, told.number))
-    ]
-    hurt = [e for e in events if e.kind == "victim" and _HURT.search(e.text) and (told is None or e.place < told)]
-    if died or hurt:
+    deaths = [e.place for e in events if e.kind in _DIED or (e.kind == "victim" and _HURT.search(e.text))]
+    deaths += [t.place for t in traces if t.victim is not None]
+    if any(told is None or place < told for place in deaths):
         return "crashed"
     if told is not None or any(e.kind == "shutdown" for e in events):
         return "stopped"
-    last = max((t.end for t in traces if t.victim is None or t.exception), default=None)
-    return "crashed" if last is not None else "running"
-
-
-def rank_named(name: str) -> Rank:
-    """The rank in a process name that an engine prints: 'VllmWorker-1', 'scheduler_0'."""
-    return rank_of(name)
+    return "running"

@@ -14,6 +14,7 @@ from gpudiag.rules.log.case import Failure, LogCase
 from gpudiag.rules.log.findings import global_rank, who
 from gpudiag.rules.log.progress import behind, furthest, served
 from gpudiag.rules.log_registry import LOG_RULES
+from gpudiag.rules.startup.worker_killed_by_signal import victim_of
 
 _MOST_FINDINGS: Final = 8
 _HANGS: Final = ("GPD3", "GPD401", "GPD408", "GPD227", "GPD228")
@@ -126,6 +127,9 @@ def _answered(facts: LogFacts, failure: Failure) -> str:
         if failure.event is not None
         else ""
     )
+    if failure.event is not None and failure.event.kind in ("worker-died", "elastic"):
+        name = who(facts, victim_of(facts, failure.event))
+        return f"{name} ended with exit code {failure.event.fields.get('code', 'unknown')} and left no reason in these logs"
     if failure.kind == "hang" and failure.event is None and not facts.flight and not facts.ras:
         return _stopped_at(facts)
     if failure.kind in ("hang", "victim") and failure.trace is None:
@@ -171,6 +175,8 @@ def _state(facts: LogFacts, found: Sequence[Finding]) -> ServerState:
             return "hung"
         return "crashed"
     candidates = _telling(failures(facts))
+    if candidates and candidates[0].kind == "event":
+        return "crashed"
     if candidates and candidates[0].kind == "hang" and candidates[0].event is None and not facts.flight and not facts.ras:
         return "starting" if facts.milestones else "unknown"
     if candidates:

@@ -40,8 +40,9 @@ RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connect
 [2026-11-29 23:59:02] SIGQUIT received. signum=None, frame=None. It usually means one child failed.
 """,
     "vllm": """\
-(EngineCore pid=999001) INFO 11-29 23:59:01 [shm_broadcast.py:871] No available shared memory broadcast block found in 60 seconds. \
-This typically happens when some processes are hanging or doing some time-consuming work (e.g. compilation, weight/kv cache quantization).
+(EngineCore pid=999001) INFO 11-29 23:59:01 [shm_broadcast.py:871] No available shared memory broadcast block found \
+in 60 seconds. This typically happens when some processes are hanging \
+or doing some time-consuming work (e.g. compilation, weight/kv cache quantization).
 (APIServer pid=999000) ERROR 11-29 23:59:02 [async_llm.py:906] AsyncLLM output_handler failed.
 (APIServer pid=999000) ERROR 11-29 23:59:02 [async_llm.py:906] Traceback (most recent call last):
 (APIServer pid=999000) ERROR 11-29 23:59:02 [async_llm.py:906]   File "/opt/venv/vllm/v1/engine/core_client.py", \

@@ -49,6 +49,7 @@ SIGNS: Final[tuple[Sign, ...]] = (
         everywhere=True,
     ),
     sign("oom-kill", "oom-kill:", r"oom-kill:.*?task=(?P<name>[^,]{1,40}),pid=(?P<pid>\d+)"),
+    sign("worker-died", " Killed ", r"line \d+: +(?P<pid>\d+) Killed\b"),
     sign("xid", "NVRM: Xid (", r"NVRM: Xid \((?P<device>[^)]{1,60})\): (?P<xid>\d+),? ?(?P<detail>.{0,200})", everywhere=True),
     sign(
         "elastic",

@@ -17,6 +17,8 @@ from gpudiag.rules.log.places import at
 
 EXCERPT: Final = 400
 MOST_CONSEQUENCES: Final = 16
+_ABOUT_VERSIONS: Final = frozenset({"GPD203", "GPD204", "GPD206", "GPD218", "GPD223", "GPD226"})
+"""Kinds that the versions of driver, CUDA and torch help to understand."""
 
 
 def global_rank(facts: LogFacts, speaker: Speaker) -> int | None:
@@ -24,8 +26,13 @@ def global_rank(facts: LogFacts, speaker: Speaker) -> int | None:
     rank = rank_of_process(facts, speaker)
     if rank.global_ is not None:
         return rank.global_
-    if rank.tp is not None and rank.pp is not None and rank.dp in (None, 0) and facts.tensor_parallel:
+    if rank.tp is None or not facts.tensor_parallel:
+        return None
+    if rank.dp in (None, 0) and rank.pp is not None:
         return rank.pp * facts.tensor_parallel + rank.tp
+    # In SGLang a data-parallel rank may lie inside the tensor-parallel group, so only vLLM's numbers can be added up.
+    if rank.dp is not None and rank.pp in (None, 0) and facts.engine == "vllm":
+        return rank.dp * facts.tensor_parallel + rank.tp
     return None
 
 
@@ -131,9 +138,22 @@ def raised(
         links=[[_told_by(case, node)]],
         next_steps=next_steps,
         culprits=[culprit(facts, case.failure.speaker, telling_node(case.failure.trace, node), path=path)],
-        notes=notes,
+        notes=(*notes, *(environment(facts) if code in _ABOUT_VERSIONS else ())),
         consequences=consequences(case, node),
     )
+
+
+def environment(facts: LogFacts) -> list[Evidence]:
+    """What collect-env or nvidia-smi, given together with the log, say about versions."""
+    return [
+        Evidence(
+            source="log-line",
+            claim=f"{d.kind} ({at(facts, d.place)})",
+            excerpt=", ".join(f"{k}: {v}" for k, v in d.fields.items())[:EXCERPT],
+        )
+        for d in facts.documents
+        if d.kind != "ncclras" and d.fields
+    ]
 
 
 def _told_by(case: LogCase, node: Traceback) -> Evidence:

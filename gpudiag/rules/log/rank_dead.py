@@ -13,6 +13,7 @@ from gpudiag.rules.base import finding
 from gpudiag.rules.log.blame import silent_rank
 from gpudiag.rules.log.case import LogCase, LogRule
 from gpudiag.rules.log.findings import consequences, culprit, line_evidence, traceback_evidence
+from gpudiag.rules.startup.worker_killed_by_signal import death_code
 
 CODE: Final = "GPD304"
 NAME: Final = "rank-dead"
@@ -25,7 +26,9 @@ _LOST: Final = re.compile(
 
 def _evaluate(case: LogCase) -> Iterable[Finding]:
     trace, event = case.failure.trace, case.failure.event
-    if case.failure.kind != "victim" and not (event is not None and event.kind == "worker-died" and "rank" in event.fields):
+    if case.failure.kind != "victim" and not (
+        event is not None and event.kind == "worker-died" and "rank" in event.fields and death_code(case.facts, event) is None
+    ):
         return
     facts = case.facts
     lost = next((n for n in trace.chain() if _LOST.search(n.message)), None) if trace is not None else None

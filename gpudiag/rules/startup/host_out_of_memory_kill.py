@@ -10,7 +10,7 @@ from gpudiag.model.finding import Finding
 from gpudiag.model.log import Event, Speaker
 from gpudiag.rules.log.case import LogCase, LogRule
 from gpudiag.rules.log.findings import from_line, line_evidence, raised
-from gpudiag.rules.startup.worker_killed_by_signal import exit_code, victim_of
+from gpudiag.rules.startup.worker_killed_by_signal import death_code, exit_code, victim_of
 
 CODE: Final = "GPD208"
 NAME: Final = "host-out-of-memory-kill"
@@ -66,7 +66,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
 
 def _record_for(case: LogCase, event: Event) -> Event | None:
     """The kernel's record of a kill, if this death was by SIGKILL."""
-    if exit_code(event) not in (-9, 137):
+    if death_code(case.facts, event) not in (-9, 137):
         return None
     return next(iter(case.facts.of("oom-kill")), None)
 

@@ -11,7 +11,7 @@ from gpudiag.model.log import Speaker, StackDump, TraceFrame
 from gpudiag.rules.base import finding
 from gpudiag.rules.log.case import LogCase, LogRule, lost_library
 from gpudiag.rules.log.findings import consequences, dump_evidence, global_rank, line_evidence, lost_rank, node_of, who
-from gpudiag.rules.startup.worker_killed_by_signal import SIGNALS, exit_code, victim_of
+from gpudiag.rules.startup.worker_killed_by_signal import SIGNALS, death_code, exit_code, victim_of
 
 CODE: Final = "GPD217"
 NAME: Final = "native-crash"
@@ -24,7 +24,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     event = case.failure.event
     if event is None or event.kind not in ("native-crash", "worker-died", "elastic"):
         return
-    code = exit_code(event)
+    code = death_code(case.facts, event)
     if event.kind != "native-crash" and code not in _NATIVE:
         return
     died = (

@@ -30,14 +30,29 @@ SIGNALS: Final = {
     24: "SIGXCPU",
 }
 
+_SHELL_KILLED: Final = re.compile(r"line \d+: +\d+ Killed\b")
+
 
 def exit_code(event: Event) -> int | None:
     """The exit code a line names: negative for a signal; a shell's 128 + n is turned into -n."""
     text = event.fields.get("code", "")
     if not re.fullmatch(r"-?\d{1,6}", text):
-        return None
+        return -9 if _SHELL_KILLED.search(event.text) else None
     code = int(text)
     return 128 - code if 128 < code < 160 else code
+
+
+def death_code(facts: LogFacts, event: Event) -> int | None:
+    """The same, with the code that SGLang prints in a line of its own behind 'Rank n scheduler is dead'."""
+    code = exit_code(event)
+    if code is not None or "rank" not in event.fields:
+        return code
+    near = (
+        e
+        for e in facts.of("worker-died")
+        if e.place.source == event.place.source and 0 < e.place.number - event.place.number <= 4
+    )
+    return next((c for c in map(exit_code, near) if c is not None), None)
 
 
 def victim_of(facts: LogFacts, event: Event) -> Speaker:
@@ -58,21 +73,9 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     event = case.failure.event
     if event is None or event.kind not in ("worker-died", "elastic"):
         return
-    code = exit_code(event)
+    code = death_code(case.facts, event)
     if code is not None and code >= 0:
-        yield from_line(
-            case,
-            CODE,
-            NAME,
-            event,
-            f"{{who}} ended with exit code {code} and left no reason in the log",
-            [
-                "look for the process's own output: its standard error may go elsewhere",
-                "gpudiag launch keeps the evidence the next time",
-            ],
-            claim="the parent's notice",
-            speaker=victim_of(case.facts, event),
-        )
+        # It ended by itself: how is not in the parent's notice, and a signal it was not.
         return
     name = SIGNALS.get(-code, f"signal {-code}") if code is not None else "a signal or a crash that the notice does not name"
     steps = ["dmesg -T | grep -iE 'out of memory|oom-kill|killed process|segfault'", "cat /sys/fs/cgroup/memory.events"]
