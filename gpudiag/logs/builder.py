@@ -116,13 +116,13 @@ class Builder:
             del self._milestones[name]
 
     def _note(self, text: str, prefix: Prefix) -> None:
-        if self._version is None and (found := _VERSION.search(text)):
+        if self._version is None and ("version " in text or "engine (v" in text) and (found := _VERSION.search(text)):
             self._version = found.group(1) or found.group(2)
-        if self._tp is None and (found := _TP.search(text)):
+        if self._tp is None and ("tp_size" in text or "tensor_par" in text) and (found := _TP.search(text)):
             self._tp = int(found.group(1))
-        if self._world is None and (found := _WORLD.search(text)):
+        if self._world is None and ("world_size" in text or "nranks" in text) and (found := _WORLD.search(text)):
             self._world = int(found.group(1) or found.group(2))
-        if self._model is None and (found := _MODEL.search(text)):
+        if self._model is None and "model" in text and (found := _MODEL.search(text)):
             self._model = found.group(1) or found.group(2) or found.group(3)
         if prefix.speaker.tag == "APIServer":
             self._root = self._root or prefix.speaker.pid

@@ -14,6 +14,7 @@ STEPS: Final[tuple[Step, ...]] = (*sglang.STEPS, *vllm.STEPS, *torch.STEPS)
 VICTIMS: Final[tuple[Victim, ...]] = (*sglang.VICTIMS, *vllm.VICTIMS, *torch.VICTIMS)
 
 EXCERPT_CHARS: Final = 600
+_LOOK_CHARS: Final = 2048
 
 
 def events_in(line: str, prefix: Prefix, place: Place) -> list[Event]:
@@ -22,12 +23,20 @@ def events_in(line: str, prefix: Prefix, place: Place) -> list[Event]:
     for sign in SIGNS:
         if sign.anchor not in line:
             continue
-        match = sign.pattern.search(prefix.text) or sign.pattern.search(line[:4096])
+        # Around the anchor only: a line may be huge, and a pattern that starts with a name tries every place in it.
+        match = sign.pattern.search(_around(prefix.text, sign.anchor)) or sign.pattern.search(_around(line, sign.anchor))
         if match is None:
             continue
         fields = {k: v for k, v in match.groupdict().items() if v is not None}
         found.append(Event(kind=sign.kind, place=place, speaker=prefix.speaker, text=prefix.text[:EXCERPT_CHARS], fields=fields))
     return found
+
+
+def _around(text: str, anchor: str) -> str:
+    if len(text) <= _LOOK_CHARS:
+        return text
+    at = max(0, text.find(anchor))
+    return text[max(0, at - _LOOK_CHARS // 2) : at + _LOOK_CHARS // 2]
 
 
 def milestone_in(line: str, prefix: Prefix, place: Place) -> Milestone | None:

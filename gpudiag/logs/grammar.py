@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -65,6 +66,7 @@ def clock(month: int, day: int, hour: int, minute: int, second: float) -> float 
     return ((_DAYS_BEFORE[month - 1] + day - 1) * 24 + hour) * 3600.0 + minute * 60 + second
 
 
+@lru_cache(maxsize=4096)
 def rank_of(tag: str) -> Rank:
     """The coordinates in a process tag: 'Worker_DP0_TP3', 'DP1 TP0', 'VllmWorker-1'. A single dimension is the global rank."""
     found = {_RANK_FIELDS[name]: int(index) for name, index in _COORDINATE.findall(tag) if len(index) < 6}

@@ -17,6 +17,7 @@ from gpudiag.rules.log_registry import LOG_RULES
 from gpudiag.rules.startup.worker_killed_by_signal import victim_of
 
 _MOST_FINDINGS: Final = 8
+_MOST_JUDGED: Final = 32
 _HANGS: Final = ("GPD3", "GPD401", "GPD408", "GPD227", "GPD228")
 
 
@@ -57,7 +58,12 @@ def judge(facts: LogFacts) -> tuple[Finding, ...]:
     """
     candidates = failures(facts)
     out: dict[str, Finding] = {}
-    for index, failure in enumerate(candidates[:64]):
+    judged: set[str] = set()
+    for index, failure in enumerate(candidates[:_MOST_JUDGED]):
+        told = failure.trace.headline if failure.trace is not None else str(failure.place)
+        if told in judged:
+            continue
+        judged.add(told)
         if out and failure.kind != "exception" and (failure.event is None or failure.event.kind not in ("xid", "oom-kill")):
             continue
         case = LogCase(facts=facts, failure=failure, others=(*candidates[:index], *candidates[index + 1 :]))

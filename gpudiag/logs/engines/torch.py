@@ -60,8 +60,10 @@ SIGNS: Final[tuple[Sign, ...]] = (
     sign("elastic", "exitcode  :", r"exitcode  : (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)"),
     sign("usage-error", " error: ", r"^(?P<program>[\w./-]+(?: [\w-]+)?): error: (?P<message>.{1,600})$"),
     sign("address-in-use", "ddress already in use", r"(?P<what>.{0,120}[Aa]ddress already in use.{0,60})"),
-    sign("library", "cannot open shared object file", r"(?P<library>[\w.+-]+\.so[\w.]*): cannot open shared object file"),
-    sign("library", "undefined symbol: ", r"(?P<library>[^\s:]+\.so[\w.]*): undefined symbol: (?P<symbol>\w+)"),
+    sign(
+        "library", "cannot open shared object file", r"(?P<library>[\w.+-]{1,120}\.so[\w.]{0,20}): cannot open shared object file"
+    ),
+    sign("library", "undefined symbol: ", r"(?P<library>[^\s:]{1,300}\.so[\w.]{0,20}): undefined symbol: (?P<symbol>\w+)"),
     sign("library", "no kernel image is available", r"(?P<what>.{0,120}no kernel image is available.{0,60})"),
     sign("baton", "baton", r"waiting for baton (?:release )?.*?(?P<path>/\S+)"),
     sign(

@@ -73,13 +73,18 @@ class Hit(Struct, frozen=True, kw_only=True):
 TELLING = frozenset({"library", "address-in-use", "error-line", "nccl-warn", "nccl-info"})
 """Kinds of lines that carry the text of an error."""
 
+_TOLD_CHARS = 8000
+_LINE_CHARS = 600
+
 LogRule = Rule[LogCase]
 Evaluate = Callable[[LogCase], Iterable[object]]
 
 
 def told(node: Traceback) -> str:
-    """Class and message as one text, bounded."""
-    return f"{node.exception}: {node.message[:8000]}"
+    """Class and message as one text, bounded in all and line by line: rules search it with many patterns."""
+    if len(node.message) <= _LINE_CHARS:
+        return f"{node.exception}: {node.message}"
+    return f"{node.exception}: " + "\n".join(line[:_LINE_CHARS] for line in node.message[:_TOLD_CHARS].split("\n"))
 
 
 _LIBRARY = re.compile(

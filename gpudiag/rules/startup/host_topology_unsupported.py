@@ -14,9 +14,9 @@ CODE: Final = "GPD225"
 NAME: Final = "host-topology-unsupported"
 
 _PATTERN: Final = re.compile(
-    r"Not enough allowed NUMA nodes[^\n]*|[^\n]*(?:NUMA nodes?|numa node)[^\n]*(?:larger than|less "
-    r"than|not enough|must)[^\n]*|SGLANG_CPU_OMP_THREADS_BIND[^\n]*|VLLM_CPU_OMP_THREADS_BIND[^\n]*|"
-    r"[^\n]*(?:tp_size|world size|tensor parallel)[^\n]*(?:NUMA|numa|number of (?:available )?(?:cores|sockets))[^\n]*"
+    r"Not enough allowed NUMA nodes[^\n]*|(?:SGLANG|VLLM)_CPU_OMP_THREADS_BIND[^\n]*|"
+    r"(?:NUMA nodes?|numa node)[^\n]{0,200}(?:larger than|less than|not enough|must)[^\n]*|"
+    r"(?:tp_size|world size|tensor parallel)[^\n]{0,200}(?:NUMA|numa|number of (?:available )?(?:cores|sockets))[^\n]*"
 )
 
 

@@ -17,7 +17,7 @@ _PATTERN: Final = re.compile(
     r"^(?:ImportError|AttributeError): (?:cannot import name '(?P<name>\w+)' "
     r"from (?P<partial>partially initialized module )?'(?P<module>[\w.]+)'"
     r"|(?P<partial2>partially initialized )?module '(?P<module2>[\w.]+)' has no attribute '(?P<name2>\w+)'"
-    r"|(?P<needs>[\w.-]+[<>=!~][^\s]+ is required[^\n]*))"
+    r"|(?P<needs>\b[\w.-]{1,80}[<>=!~][^\s]{1,80} is required[^\n]{0,200}))"
     r"|^ModuleNotFoundError: No module named '(?P<name3>[\w.]+)'; '(?P<module3>[\w.]+)' is not a package"
     r"|^ValueError: '(?P<taken>[\w-]+)' is already used by a Transformers config"
 )

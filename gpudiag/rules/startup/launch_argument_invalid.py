@@ -14,7 +14,7 @@ CODE: Final = "GPD221"
 NAME: Final = "launch-argument-invalid"
 
 _PATTERN: Final = re.compile(
-    r"^(?:[\w.]*ValidationError|pydantic[\w.]*): \d+ validation errors? "
+    r"^(?:[\w.]{0,120}ValidationError|pydantic[\w.]*): \d+ validation errors? "
     r"for (?P<model>\w+)|^ArgumentError|^argparse\.ArgumentTypeError|"
     r"^(?:AssertionError|ValueError): (?:[^\n]{0,80}(?:--[a-z][\w-]+|must be (?:divisible|"
     r"positive|between|one of|greater|less)|should be divisible|is not divisible)[^\n]*)|"

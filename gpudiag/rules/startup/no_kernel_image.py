@@ -14,7 +14,7 @@ CODE: Final = "GPD206"
 NAME: Final = "no-kernel-image"
 
 _PATTERN: Final = re.compile(
-    r"(?P<op>\w+ failed[^\n]{0,40}: )?(?:CUDA error: )?no kernel image is available|"
+    r"(?P<op>\b\w{1,60} failed[^\n]{0,40}: )?(?:CUDA error: )?no kernel image is available|"
     r"invalid device function|cudaErrorNoKernelImageForDevice|\bsm_\d+\w? is not compatible"
 )
 

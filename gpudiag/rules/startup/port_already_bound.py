@@ -14,7 +14,7 @@ CODE: Final = "GPD216"
 NAME: Final = "port-already-bound"
 
 _PATTERN: Final = re.compile(
-    r"(?:\[Errno 98\]|EADDRINUSE|error code: -98)?[^\n]*[Aa]ddress already in "
+    r"[Aa]ddress already in "
     r"use|[Pp]ort (?P<port2>\d+) is (?:already )?(?:in use|not available|occupied)"
 )
 

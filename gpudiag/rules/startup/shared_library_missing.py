@@ -15,7 +15,7 @@ CODE: Final = "GPD203"
 NAME: Final = "shared-library-missing"
 
 _PATTERN: Final = re.compile(
-    r"(?P<library>[\w.+-]+\.so[\w.]*): (?:cannot open shared object file|file too short|invalid ELF header)"
+    r"(?P<library>[\w.+-]{1,120}\.so[\w.]{0,20}): (?:cannot open shared object file|file too short|invalid ELF header)"
 )
 
 

@@ -14,7 +14,7 @@ from gpudiag.rules.startup.symbols import demangle, owner_of, uses_old_strings
 CODE: Final = "GPD204"
 NAME: Final = "undefined-symbol"
 
-_PATTERN: Final = re.compile(r"(?P<library>[^\s:'\"]+\.so[\w.]*): undefined symbol: (?P<symbol>\w+)")
+_PATTERN: Final = re.compile(r"(?P<library>[^\s:'\"]{1,300}\.so[\w.]{0,20}): undefined symbol: (?P<symbol>\w+)")
 
 
 def _evaluate(case: LogCase) -> Iterable[Finding]:
