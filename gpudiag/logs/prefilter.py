@@ -25,6 +25,8 @@ _FIXED: Final = (
     b"tp_size",
     b"LLM engine (v",
     b"Started server process",
+    b"  version ",
+    b"world_size=",
 )
 _FIXED_EVERYWHERE: Final = (b"Traceback (most recent call last):",)
 

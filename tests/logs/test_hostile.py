@@ -121,13 +121,35 @@ def test_any_bytes_as_a_pickle(data: bytes) -> None:
         b"\r" * 1_000_000,
         b"((((((((" * 100_000,
         b"ValueError: " + b"a." * 500_000,
+        b"".join(
+            b'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: %d' % n + b"m" * 30_000 + b"\n"
+            for n in range(40)
+        ),
+        b"undefined symbol: ".join([b"a" * 100_000] * 20),
+        b"NUMA node failed 1.2-b port " * 20_000 + b"cannot open shared object file error: Address already in use",
         b"Process 1: " + b"x" * 200_000 + b"\n",
         b"".join(
             b"(Worker_TP%d pid=%d) ERROR 11-29 10:00:00 [a.py:1] Traceback (most recent call last):\n" % (n, n)
             for n in range(20_000)
         ),
     ],
-    ids=["headers", "chain", "groups", "embedded", "frames", "csi", "osc", "returns", "brackets", "dots", "title", "speakers"],
+    ids=[
+        "headers",
+        "chain",
+        "groups",
+        "embedded",
+        "frames",
+        "csi",
+        "osc",
+        "returns",
+        "brackets",
+        "dots",
+        "letters",
+        "symbols",
+        "words",
+        "title",
+        "speakers",
+    ],
 )
 def test_bombs_end_in_time(data: bytes) -> None:
     began = time.monotonic()
