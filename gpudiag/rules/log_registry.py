@@ -18,6 +18,7 @@ from gpudiag.rules.log import (
     process_stopped,
     rank_dead,
     rank_missing_at_collective,
+    ras_port_shared,
     rendezvous_incomplete,
     stale_file_lock_wait,
     wrong_network_interface,
@@ -101,6 +102,7 @@ _MODULES: Final = (
     flag_unknown_to_version,
     flag_pair_incompatible,
     model_served_by_fallback,
+    ras_port_shared,
 )
 
 LOG_RULES: Final[tuple[LogRule, ...]] = tuple(sorted((m.RULE for m in _MODULES), key=lambda rule: -rule.specificity))

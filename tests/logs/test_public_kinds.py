@@ -377,3 +377,59 @@ def test_a_restart_in_the_same_file_ends_the_old_question() -> None:
     report = judged(text)
     assert report.verdict.status == "healthy"
     assert any("2 runs" in n.reason for n in report.not_read)
+
+
+def watchdog_dump(rank: int, innermost: str) -> str:
+    """What SGLang's watchdog writes: a py-spy dump of each scheduler."""
+    return (
+        f"[2026-11-29 10:05:0{rank}] Pyspy dump for PID {500 + rank}:\n"
+        f"Process {500 + rank}: sglang::scheduler_TP{rank}\nPython v3.12.3 (/usr/bin/python3.12)\n\n"
+        f'Thread {500 + rank} (active): "MainThread"\n    {innermost}\n'
+        "    forward (sglang/srt/models/llama.py:612)\n    forward_extend (sglang/srt/model_executor/model_runner.py:1600)\n"
+        "    event_loop_overlap (sglang/srt/managers/scheduler.py:1732)\n"
+        f'Thread {900 + rank} (idle): "Thread-1"\n    wait (threading.py:331)\n\n'
+    )
+
+
+def test_a_watchdogs_stacks_show_the_rank_that_stands_elsewhere() -> None:
+    reduce = "all_reduce (torch/distributed/distributed_c10d.py:3068)"
+    text = "[2026-11-29 10:05:00] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)\n" + "".join(
+        watchdog_dump(r, reduce if r != 2 else "read_shard (sglang/srt/model_loader/weight_utils.py:77)") for r in range(4)
+    )
+    verdict = judged(text).verdict
+    assert verdict.code == "GPD301", verdict.title
+    assert verdict.confidence == "weak"
+    culprit = verdict.culprits[0]
+    assert (culprit.rank, culprit.pid, culprit.line) == (2, 502, 77)
+
+
+def test_stacks_of_an_idle_server_blame_nobody() -> None:
+    """An idle first rank stands in the very broadcast in which a hung one stands."""
+    idle = (
+        "broadcast (torch/distributed/distributed_c10d.py:3151)\n    broadcast_pyobj (sglang/srt/utils/common.py:2715)\n"
+        "    recv_requests (sglang/srt/managers/request_receiver.py:93)"
+    )
+    text = "[2026-11-29 10:05:00] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)\n" + "".join(
+        watchdog_dump(r, idle if r == 0 else "sleep (sglang/srt/managers/scheduler.py:10)") for r in range(2)
+    )
+    assert judged(text).verdict.status == "insufficient"
+
+
+def test_a_ras_port_that_is_taken_is_only_a_warning() -> None:
+    text = (
+        "node7:5:5 [0] ras/ras.cc:101 NCCL WARN RAS failed to bind its listening socket at 127.0.0.1<28028>\n"
+        "[2026-11-29 10:00:00] The server is fired up and ready to roll!\n"
+    )
+    report = judged(text)
+    assert report.verdict.code == "GPD406"
+    assert report.verdict.severity == "warning"
+    crash = judged(text + sglang_trace(1, "ValueError: bad input"))
+    assert crash.verdict.code == "GPD220"
+
+
+def test_two_nodes_are_ordered_by_time(tmp_path: Path) -> None:
+    """The node whose file comes first in the alphabet failed last."""
+    (tmp_path / "node-a.log").write_text(sglang_trace(0, "RuntimeError: sampler got no logits", second=31))
+    (tmp_path / "node-b.log").write_text(sglang_trace(9, "OSError: [Errno 5] Input/output error", second=12))
+    verdict = report_of(read_facts([str(tmp_path)])).verdict
+    assert verdict.culprits[0].rank == 9

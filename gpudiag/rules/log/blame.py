@@ -21,7 +21,8 @@ _UNREGISTERED: Final = re.compile(r"_OpNamespace|operator \S+ does not exist|Cou
 _FATAL_INTRO: Final = re.compile(
     r"hit an exception|failed to start|fatal error|^Process \S+:|Error in inspecting|Uncaught|terminated", re.IGNORECASE
 )
-_RAS_NOISE: Final = re.compile(
+_RAS_PORT: Final = re.compile(r"\bRAS\b.{0,120}(?:bind|listen|socket)", re.IGNORECASE)
+_NCCL_NOISE: Final = re.compile(r"\bRAS\b|Could not find|plugin|deprecated", re.IGNORECASE)
     r"RAS|Could not find|plugin|No module|deprecated|Cuda failure 'invalid resource handle' in cleanup", re.IGNORECASE
 )
 
@@ -189,7 +190,9 @@ def _event_rank(facts: LogFacts, event: Event, stop: Event | None) -> int | None
     if event.kind in ("address-in-use", "library", "error-line"):
         return 3 if serving_after(facts, event.place) is None else 5 if _death_after(facts, event.place) else None
     if event.kind == "nccl-warn":
-        return 4 if not _RAS_NOISE.search(event.text) and serving_after(facts, event.place) is None else None
+        if _RAS_PORT.search(event.text):
+            return 6
+        return 4 if not _NCCL_NOISE.search(event.text) and serving_after(facts, event.place) is None else None
     if event.kind == "model-class" and event.fields.get("model_class", "").startswith("Transformers"):
         return 5
     return None
