@@ -12,6 +12,8 @@ from gpudiag import __version__
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "attach": ("gpudiag.cli.attach", "Look at a running server and say who waits for whom, and why."),
     "explain": ("gpudiag.cli.explain", "The same verdict from a recording, on any machine."),
+    "doctor": ("gpudiag.cli.doctor", "Is this machine, install, model and drafter fit to serve?"),
+    "kernels": ("gpudiag.cli.kernels", "Which GPUs each compiled library has code for."),
     "demo": ("gpudiag.cli.demo", "A real hang on this machine, without a GPU, and its diagnosis."),
     "runbook": ("gpudiag.cli.runbook", "The page behind a finding: what it means and how to fix it."),
     "schema": ("gpudiag.cli.schema", "JSON Schema of everything that --json prints."),

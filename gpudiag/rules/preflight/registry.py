@@ -5,6 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from gpudiag.model.doctor import CATEGORIES
+from gpudiag.rules.install import (
+    eagle3_interface_missing,
+    import_fails,
+    kernel_built_not_loaded,
+    model_cache_masks_edit,
+    package_file_missing_or_added,
+    package_file_modified,
+    package_installed_twice,
+    package_pins_conflict,
+    package_syntax_error,
+)
+from gpudiag.rules.kernels import arch_missing, jit_only
 from gpudiag.rules.preflight.base import Check
 from gpudiag.rules.system import (
     acs_redirect_above_gpus,
@@ -77,12 +89,24 @@ _MODULES: Final = (
     jit_cache_unusable,
     p2p_cache_stale,
     port_in_use,
+    package_syntax_error,
+    package_file_modified,
+    package_file_missing_or_added,
+    package_installed_twice,
+    package_pins_conflict,
+    model_cache_masks_edit,
+    kernel_built_not_loaded,
+    arch_missing,
+    jit_only,
     model_files_incomplete,
+    eagle3_interface_missing,
 )
 
 _ORDER: Final = {category: number for number, category in enumerate(CATEGORIES)}
 
-CHECKS: Final[tuple[Check, ...]] = tuple(sorted((m.CHECK for m in _MODULES), key=lambda c: _ORDER[c.info.category]))
+CHECKS: Final[tuple[Check, ...]] = tuple(
+    sorted((*(m.CHECK for m in _MODULES), *import_fails.CHECKS), key=lambda c: _ORDER[c.info.category])
+)
 
 
 def check(code: str) -> Check | None:

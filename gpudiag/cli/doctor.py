@@ -1,0 +1,206 @@
+"""gpudiag doctor: is this machine, this install, this model and drafter fit to serve?"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gpudiag import __version__
+from gpudiag.cli.drawing import drawing, put
+from gpudiag.cli.exits import exit_code
+from gpudiag.cli.output import Output, emit, output_options, say
+from gpudiag.errors import ExitCode, NotInspectableError, UsageError
+
+if TYPE_CHECKING:
+    from gpudiag.model.doctor import CheckResult, DoctorReport
+    from gpudiag.model.facts import Asked, Facts
+    from gpudiag.rules.preflight.base import Check
+
+DEFAULT_PORTS: Final = {"sglang": 30000, "vllm": 8000}
+
+
+@click.command()
+@click.option("--engine", type=click.Choice(["sglang", "vllm"]), help="The engine that will serve; default: those installed.")
+@click.option("--python", metavar="PATH", help="Interpreter of the server; default: the active environment that has an engine.")
+@click.option("--model", metavar="DIR", help="Directory of the model.")
+@click.option("--draft", metavar="DIR", help="Directory of an EAGLE-3 drafter.")
+@click.option("--tp", type=click.IntRange(1, 1024), default=1, show_default=True, help="Tensor-parallel size.")
+@click.option("--port", type=click.IntRange(1, 65535), multiple=True, help="Port that must be free; default: the engine's.")
+@click.option("--for", "gpus_for", metavar="CC", multiple=True, help="Judge for GPUs of this compute capability, e.g. 12.0.")
+@click.option("--fast", is_flag=True, help="Leave out what runs the engine's code: its import.")
+@click.option("--deep", is_flag=True, help="Compare every installed file by content, libraries included.")
+@click.option("--only", metavar="CODE", multiple=True, help="Make only these checks (code or name).")
+@click.option("--list", "list_only", is_flag=True, help="List all checks and make none.")
+@click.option("--save-facts", type=click.Path(path_type=Path, dir_okay=False), help="Write what was read to a file, as JSON.")
+@click.option("--from-facts", type=click.Path(path_type=Path, dir_okay=False), help="Judge what --save-facts wrote, anywhere.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every check, with its evidence.")
+@output_options
+def doctor(
+    *,
+    engine: str | None,
+    python: str | None,
+    model: str | None,
+    draft: str | None,
+    tp: int,
+    port: tuple[int, ...],
+    gpus_for: tuple[str, ...],
+    fast: bool,
+    deep: bool,
+    only: tuple[str, ...],
+    list_only: bool,
+    save_facts: Path | None,
+    from_facts: Path | None,
+    verbose: bool,
+    output: Output,
+) -> int:
+    """Check this machine, an install, a model and a drafter before they serve.
+
+    Nothing is changed. By default the engine is imported once in a child process; --fast leaves that out.
+    """
+    from gpudiag.rules.preflight import judge
+
+    checks = _chosen(only)
+    if list_only:
+        return _list(checks, output)
+    if fast and deep:
+        raise UsageError("--fast and --deep contradict each other", help="leave one of them out")
+    started = time.perf_counter()
+    if from_facts is not None:
+        facts = _load(from_facts)
+    else:
+        asked = _asked(engine, python, model, draft, tp, port, gpus_for, "fast" if fast else "deep" if deep else "full")
+        facts = _read(asked)
+    results = judge.judge(facts, checks)
+    wall_s = None if from_facts is not None else time.perf_counter() - started
+    report = judge.report(facts, results, command="doctor", version=__version__, wall_s=wall_s)
+    if save_facts is not None:
+        _save(facts, save_facts)
+    _show(report, output, verbose)
+    return exit_code(report, output.fail_on, _is_partial(results, only))
+
+
+def _chosen(only: tuple[str, ...]) -> tuple[Check, ...]:
+    from gpudiag.rules.preflight import registry
+
+    if not only:
+        return registry.CHECKS
+    found = [registry.check(code) for code in only]
+    missing = [code for code, check in zip(only, found, strict=True) if check is None]
+    if missing:
+        raise UsageError(f"there is no check {missing[0]}", help="gpudiag doctor --list")
+    return tuple(dict.fromkeys(check for check in found if check is not None))
+
+
+def _asked(
+    engine: str | None,
+    python: str | None,
+    model: str | None,
+    draft: str | None,
+    tp: int,
+    port: tuple[int, ...],
+    gpus_for: tuple[str, ...],
+    depth: str,
+) -> Asked:
+    import msgspec
+
+    from gpudiag.doctor import interpreter
+    from gpudiag.model.facts import Asked
+    from gpudiag.rules.kernels.runs_on import parse_capability
+
+    for option, path in (("--model", model), ("--draft", draft)):
+        if path is not None and not os.path.isdir(path):
+            raise UsageError(
+                f"{option} {path}: no such directory", help=f"{option} takes a directory with config.json and weights"
+            )
+    for text in gpus_for:
+        if parse_capability(text) is None:
+            raise UsageError(f"--for {text}: no compute capability", help="--for 9.0 (H100), 10.0 (B200), 12.0 (RTX 50, RTX PRO)")
+    chosen = python or interpreter.choose(os.environ, engine)
+    if python is not None and not os.access(python, os.X_OK):
+        raise UsageError(f"--python {python}: no program there", help="--python /path/to/venv/bin/python")
+    plain = {
+        "engine": engine,
+        "python": chosen,
+        "model": model,
+        "draft": draft,
+        "tp": tp,
+        "depth": depth,
+        "gpus_for": gpus_for,
+        "ports": port or ((DEFAULT_PORTS[engine],) if engine else ()),
+    }
+    return msgspec.convert(plain, Asked)
+
+
+def _read(asked: Asked) -> Facts:
+    from gpudiag.doctor import facts
+    from gpudiag.model.reading import Ok
+
+    read = facts.read(asked)
+    if asked.python is not None and isinstance(read.install, Ok) and not isinstance(read.install.value.environment, Ok):
+        why = read.install.value.environment
+        say(f"the install is not looked at: {getattr(why, 'reason', '') or getattr(why, 'error', '')}")
+    return read
+
+
+def _is_partial(results: tuple[CheckResult, ...], only: tuple[str, ...]) -> bool:
+    """Unknown is what machines and containers often have; it is partial only where just that was asked for."""
+    unknown = [r for r in results if r.status == "unknown"]
+    return bool(unknown) and (bool(only) or len(unknown) == len(results))
+
+
+def _list(checks: tuple[Check, ...], output: Output) -> int:
+    if output.format == "json":
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode([c.info for c in checks]), indent=2).decode())
+        return ExitCode.OK
+    from gpudiag.render.doctor import listing
+
+    put(listing([c.info for c in checks], **drawing(output)), output)
+    return ExitCode.OK
+
+
+def _show(report: DoctorReport, output: Output, verbose: bool) -> None:
+    if output.format != "text":
+        emit([report], output)
+        return
+    from gpudiag.render.doctor import text
+
+    if output.file is not None and output.redact:
+        from gpudiag.session.redact import Redactor
+
+        report = Redactor().apply(report)
+    put(text(report, verbose=verbose, **drawing(output)), output)
+
+
+def _load(path: Path) -> Facts:
+    import msgspec
+
+    from gpudiag.model.facts import FACTS_SCHEMA, Facts
+
+    try:
+        facts = msgspec.json.decode(path.read_bytes(), type=Facts)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", help="gpudiag doctor --save-facts facts.json") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path} holds no facts: {error}", help="gpudiag doctor --save-facts facts.json") from error
+    if facts.schema != FACTS_SCHEMA:
+        raise UsageError(
+            f"{path} has schema {facts.schema}, this gpudiag reads {FACTS_SCHEMA}", help="use the version that wrote it"
+        )
+    return facts
+
+
+def _save(facts: Facts, path: Path) -> None:
+    import msgspec
+
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=1))
+    except OSError as error:
+        raise NotInspectableError(
+            f"cannot write {path}: {error.strerror}", help="name another file after --save-facts"
+        ) from error

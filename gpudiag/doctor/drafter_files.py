@@ -1,0 +1,131 @@
+"""What a drafter's files say: its configuration in the three dialects, its vocabulary map, its embedding."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from gpudiag.doctor.model_files import number, object_in, tensor_bytes, tensors
+from gpudiag.model.modelfiles import DraftConfig, Drafter, EmbeddingCheck, Tensor, VocabMap
+
+_MAX_ENTRIES: Final = 1 << 22
+_ROWS: Final = 64
+_EMBEDDINGS: Final = ("embed_tokens.weight", "model.embed_tokens.weight")
+_TARGET_EMBEDDINGS: Final = (
+    "model.embed_tokens.weight",
+    "language_model.model.embed_tokens.weight",
+    "model.language_model.embed_tokens.weight",
+    "embed_tokens.weight",
+)
+
+
+def drafter(directory: Path | str, target: Path | str | None) -> Drafter:
+    """A drafter directory; with its target, embeddings are compared. Raises OSError or ValueError."""
+    place = Path(directory)
+    raw = object_in(place / "config.json")
+    found = tuple(tensors(place))
+    config = draft_config(raw)
+    return Drafter(
+        path=str(place),
+        architectures=tuple(str(a) for a in raw.get("architectures") or ()),
+        config=config,
+        tensors=found,
+        vocab_map=_vocab_map(place, found, config),
+        embedding=_embedding(place, found, Path(target)) if target else None,
+    )
+
+
+def draft_config(raw: Mapping[str, Any]) -> DraftConfig:
+    """The fields of a configuration as SGLang, vLLM or speculators writes it (eagle_config, transformer_layer_config)."""
+    eagle = _table(raw, "eagle_config")
+    layer = _table(raw, "transformer_layer_config") or raw
+
+    def flag(name: str) -> bool | None:
+        value = raw.get(name, eagle.get(name))
+        return value if isinstance(value, bool) else None
+
+    return DraftConfig(
+        hidden_size=number(layer.get("hidden_size")),
+        target_hidden_size=number(raw.get("target_hidden_size", eagle.get("target_hidden_size"))),
+        vocab_size=number(layer.get("vocab_size")),
+        draft_vocab_size=number(raw.get("draft_vocab_size", eagle.get("draft_vocab_size"))),
+        layers=number(layer.get("num_hidden_layers")),
+        nested_ids=_ids(eagle.get("eagle_aux_hidden_state_layer_ids")),
+        top_ids=_ids(raw.get("eagle_aux_hidden_state_layer_ids")),
+        norm_output=flag("norm_output"),
+        norm_before_residual=flag("norm_before_residual"),
+        max_positions=number(layer.get("max_position_embeddings")),
+        speculators="speculators_config" in raw or "speculators_model_type" in raw,
+    )
+
+
+def _table(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = raw.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _ids(value: Any) -> tuple[int, ...] | None:
+    if isinstance(value, list) and value and all(isinstance(n, int) and not isinstance(n, bool) for n in value):
+        return tuple(value)
+    return None
+
+
+def _named(found: tuple[Tensor, ...], names: tuple[str, ...]) -> Tensor | None:
+    by_name = {t.name: t for t in found}
+    return next((by_name[n] for n in names if n in by_name), None)
+
+
+def _vocab_map(place: Path, found: tuple[Tensor, ...], config: DraftConfig) -> VocabMap | None:
+    """Judge d2t as the offsets that both engines read it as: target id = draft id + d2t[draft id]."""
+    d2t = _named(found, ("d2t", "model.d2t"))
+    if d2t is None or d2t.dtype not in ("I64", "I32") or len(d2t.shape) != 1 or not 0 < d2t.shape[0] <= _MAX_ENTRIES:
+        return None
+    count = d2t.shape[0]
+    width, code = (8, "q") if d2t.dtype == "I64" else (4, "i")
+    offsets = struct.unpack(f"<{count}{code}", tensor_bytes(place, d2t, 0, count * width))
+    t2d = _named(found, ("t2d", "model.t2d"))
+    vocabulary = config.vocab_size or (t2d.shape[0] if t2d is not None and len(t2d.shape) == 1 else 0)
+    ids = [index + offset for index, offset in enumerate(offsets)]
+    outside = sum(not 0 <= one < vocabulary for one in ids) if vocabulary else 0
+    disorder = sum(b <= a for a, b in pairwise(ids))
+    known = _t2d(place, t2d)
+    # Target ids rise strictly by themselves; read as offsets they leave the vocabulary, or name ids that t2d does not have.
+    rising = count > 1 and all(a < b for a, b in pairwise(offsets))
+    absolute = rising and (_agree(offsets, known) > _agree(ids, known) if known is not None else outside > 0)
+    return VocabMap(
+        d2t_entries=count,
+        looks_absolute=absolute,
+        out_of_range=outside,
+        not_increasing=disorder,
+        t2d_disagreements=None if known is None else count - _agree(ids, known) + abs(sum(known) - count),
+    )
+
+
+def _t2d(place: Path, t2d: Tensor | None) -> bytes | None:
+    """One byte a target id, 1 if the draft vocabulary has it; None without a tensor of truth values."""
+    if t2d is None or t2d.dtype != "BOOL" or len(t2d.shape) != 1 or t2d.shape[0] > _MAX_ENTRIES:
+        return None
+    return tensor_bytes(place, t2d, 0, t2d.shape[0])
+
+
+def _agree(ids: Iterable[int], known: bytes) -> int:
+    """How many of these target ids t2d knows."""
+    return sum(0 <= one < len(known) and known[one] == 1 for one in ids)
+
+
+def _embedding(place: Path, found: tuple[Tensor, ...], target: Path) -> EmbeddingCheck | None:
+    """Compare rows spread over the vocabulary byte by byte; None if either side has none of its own, or another form."""
+    own = _named(found, _EMBEDDINGS)
+    other = _named(tuple(tensors(target)), _TARGET_EMBEDDINGS) if own is not None else None
+    if own is None or other is None or own.shape != other.shape or own.dtype != other.dtype or len(own.shape) != 2:
+        return None
+    rows, columns = own.shape
+    width = columns * {"F32": 4, "F16": 2, "BF16": 2}.get(own.dtype, 0)
+    if not rows or not width:
+        return None
+    chosen = sorted({rows * i // _ROWS for i in range(_ROWS)})
+    equal = sum(tensor_bytes(place, own, r * width, width) == tensor_bytes(target, other, r * width, width) for r in chosen)
+    return EmbeddingCheck(compared=len(chosen), equal=equal)

