@@ -23,8 +23,6 @@ _FATAL_INTRO: Final = re.compile(
 )
 _RAS_PORT: Final = re.compile(r"\bRAS\b.{0,120}(?:bind|listen|socket)", re.IGNORECASE)
 _NCCL_NOISE: Final = re.compile(r"\bRAS\b|Could not find|plugin|deprecated", re.IGNORECASE)
-    r"RAS|Could not find|plugin|No module|deprecated|Cuda failure 'invalid resource handle' in cleanup", re.IGNORECASE
-)
 
 
 def failures(facts: LogFacts) -> tuple[Failure, ...]:
@@ -50,8 +48,9 @@ def failures(facts: LogFacts) -> tuple[Failure, ...]:
     hang = _first_hang_sign(facts, stop)
     if hang is not None:
         ranked.append((1, _when(hang.place), hang.place, hang))
+    by_line = _mixed(ranked)
     ranked.sort(
-        key=lambda r: (r[0], r[2].source if _mixed(ranked) else 0, r[1] if not _mixed(ranked) else 0.0, r[2].source, r[2].number)
+        key=lambda r: (r[0], r[2].source, 0.0, r[2].number) if by_line else (r[0], 0, r[1], r[2].source * 1e9 + r[2].number)
     )
     if not ranked:
         answer = _first_victim(facts, stop) or _unfinished_start(facts, stop)
@@ -173,28 +172,39 @@ def _event_rank(facts: LogFacts, event: Event, stop: Event | None) -> int | None
         return 0 if _is_ours(facts, event) else 4
     if _after_stop(event.place, stop) or _inside_traceback(facts, event):
         return None
-    if event.kind in ("worker-died", "elastic"):
-        return None if event.fields.get("code", "") in TOLD_TO_STOP else 1 if event.fields.get("code", "1").startswith("-") else 3
-    if event.kind == "native-crash" and any(
-        "preparing to dump debug info" in e.text and _behind(event.place, e.place) for e in facts.of("collective-status")
-    ):
-        return None
-    if event.kind == "native-crash":
-        # The words after which the C++ runtime aborts are the echo of an exception that is in the log as well.
-        return 1 if "error" not in event.fields or "Python" in event.text or "Seg" in event.text else 4
+    if event.kind in ("worker-died", "elastic", "native-crash"):
+        return _death_rank(facts, event)
     if event.kind in ("custom-all-reduce", "usage-error"):
         return 1
+    if event.kind == "model-class":
+        return 5 if event.fields.get("model_class", "").startswith("Transformers") else None
+    return _warning_rank(facts, event)
+
+
+def _death_rank(facts: LogFacts, event: Event) -> int | None:
+    """A death by signal is a cause; an exit code only says that there is one; an order to stop says nothing."""
+    if event.kind != "native-crash":
+        code = event.fields.get("code", "-")
+        return None if code in TOLD_TO_STOP else 1 if code.startswith("-") else 3
+    asked = any("preparing to dump debug info" in e.text and _behind(event.place, e.place) for e in facts.of("collective-status"))
+    if asked:
+        return None
+    # The words after which the C++ runtime aborts are the echo of an exception that is in the log as well.
+    return 1 if "error" not in event.fields or "Python" in event.text or "Seg" in event.text else 4
+
+
+def _warning_rank(facts: LogFacts, event: Event) -> int | None:
+    """Lines that many a healthy server writes as well: they count only if it did not come up after them."""
+    served = serving_after(facts, event.place) is not None
     if event.kind == "library" and any(_UNREGISTERED.search(n.message) for t in facts.tracebacks for n in t.chain()):
         # An extension that did not load is why its operators are missing later.
         return 1
     if event.kind in ("address-in-use", "library", "error-line"):
-        return 3 if serving_after(facts, event.place) is None else 5 if _death_after(facts, event.place) else None
+        return 3 if not served else 5 if _death_after(facts, event.place) else None
     if event.kind == "nccl-warn":
         if _RAS_PORT.search(event.text):
             return 6
-        return 4 if not _NCCL_NOISE.search(event.text) and serving_after(facts, event.place) is None else None
-    if event.kind == "model-class" and event.fields.get("model_class", "").startswith("Transformers"):
-        return 5
+        return None if served or _NCCL_NOISE.search(event.text) else 4
     return None
 
 
