@@ -184,7 +184,9 @@ def _event_rank(facts: LogFacts, event: Event, stop: Event | None) -> int | None
 def _death_rank(facts: LogFacts, event: Event) -> int | None:
     """A death by signal is a cause; an exit code only says that there is one; an order to stop says nothing."""
     if event.kind != "native-crash":
-        code = event.fields.get("code", "-")
+        code = event.fields.get("code")
+        if code is None:
+            return 2
         return None if code in TOLD_TO_STOP else 1 if code.startswith("-") else 3
     asked = any("preparing to dump debug info" in e.text and _behind(event.place, e.place) for e in facts.of("collective-status"))
     if asked:
