@@ -28,6 +28,7 @@ DEFAULT_PORTS: Final = {"sglang": 30000, "vllm": 8000}
 @click.option("--python", metavar="PATH", help="Interpreter of the server; default: the active environment that has an engine.")
 @click.option("--model", metavar="DIR", help="Directory of the model.")
 @click.option("--draft", metavar="DIR", help="Directory of an EAGLE-3 drafter.")
+@click.option("--algorithm", metavar="NAME", help="The speculative algorithm that will be asked for, e.g. EAGLE3.")
 @click.option("--tp", type=click.IntRange(1, 1024), default=1, show_default=True, help="Tensor-parallel size.")
 @click.option("--port", type=click.IntRange(1, 65535), multiple=True, help="Port that must be free; default: the engine's.")
 @click.option("--for", "gpus_for", metavar="CC", multiple=True, help="Judge for GPUs of this compute capability, e.g. 12.0.")
@@ -45,6 +46,7 @@ def doctor(
     python: str | None,
     model: str | None,
     draft: str | None,
+    algorithm: str | None,
     tp: int,
     port: tuple[int, ...],
     gpus_for: tuple[str, ...],
@@ -72,7 +74,9 @@ def doctor(
     if from_facts is not None:
         facts = _load(from_facts)
     else:
-        asked = _asked(engine, python, model, draft, tp, port, gpus_for, "fast" if fast else "deep" if deep else "full")
+        asked = _asked(
+            engine, python, model, draft, algorithm, tp, port, gpus_for, "fast" if fast else "deep" if deep else "full"
+        )
         facts = _read(asked)
     results = judge.judge(facts, checks)
     wall_s = None if from_facts is not None else time.perf_counter() - started
@@ -100,6 +104,7 @@ def _asked(
     python: str | None,
     model: str | None,
     draft: str | None,
+    algorithm: str | None,
     tp: int,
     port: tuple[int, ...],
     gpus_for: tuple[str, ...],
@@ -127,6 +132,7 @@ def _asked(
         "python": chosen,
         "model": model,
         "draft": draft,
+        "algorithm": algorithm,
         "tp": tp,
         "depth": depth,
         "gpus_for": gpus_for,

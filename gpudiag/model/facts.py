@@ -31,7 +31,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     active: bool = False
     gpus_for: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
-    source_tree: str | None = None
+    algorithm: str | None = None
+    """What --speculative-algorithm or the method of --speculative-config is going to be."""
 
 
 class Gpu(Struct, frozen=True, kw_only=True):

@@ -183,8 +183,6 @@ class Install(Struct, frozen=True, kw_only=True):
     stale_caches: Reading[tuple[CachedInfo, ...]] = NOT_ASKED
     imports: Reading[tuple[Import, ...]] = NOT_ASKED
     eagle3: Reading[tuple[Eagle3Interface, ...]] = NOT_ASKED
-    aux_layers: Reading[dict[str, tuple[int, ...]]] = NOT_ASKED
-    """Target layers whose input each code path of the engine would feed the drafter."""
 
 
 def canonical(name: str) -> str:

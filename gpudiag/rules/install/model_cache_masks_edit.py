@@ -43,7 +43,9 @@ def evaluate(facts: Facts) -> Answer:
 def _edited(one: CachedInfo, facts: Facts) -> CachedInfo:
     """Only the files that were edited, where RECORD tells: a reinstall makes all files newer and changes none."""
     verified = facts.install.value.verification if isinstance(facts.install, Ok) else None
-    if not isinstance(verified, Ok) or not verified.value.files or "vllm" in verified.value.unverifiable:
+    if not isinstance(verified, Ok) or not verified.value.files:
+        return one
+    if any(why.startswith("editable") for why in verified.value.unverifiable.values()):
         return one
     edited = {c.path for c in verified.value.changes}
     return msgspec.structs.replace(one, changed=tuple(p for p in one.changed if p in edited))

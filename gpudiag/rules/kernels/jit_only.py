@@ -12,7 +12,7 @@ from gpudiag.model.library import Library
 from gpudiag.model.reading import Ok
 from gpudiag.rules.kernels.backends import backend
 from gpudiag.rules.kernels.runs_on import capability_name, coverage, parse_capability
-from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, unknown, unread
+from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped, unknown, unread
 from gpudiag.rules.preflight.words import listing, plural, size
 from gpudiag.rules.system.gpus import capabilities
 
@@ -24,6 +24,8 @@ def evaluate(facts: Facts) -> Answer:
     reading = facts.libraries
     if not isinstance(reading, Ok):
         return unread(reading)
+    if not reading.value:
+        return skipped("no library with GPU code")
     wanted = [c for c in map(parse_capability, capabilities(facts)) if c is not None]
     if not wanted:
         return unknown("no GPU here, so it is not known for which one", "name it: gpudiag doctor --for 12.0")

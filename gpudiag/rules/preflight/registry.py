@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from gpudiag.model.doctor import CATEGORIES
+from gpudiag.rules.drafter import (
+    algorithm_not_eagle3,
+    aux_layers_mismatch,
+    embedding_mismatch,
+    quantization_inherited,
+    vocab_map_wrong,
+    weights_dropped,
+)
 from gpudiag.rules.install import (
     eagle3_interface_missing,
     import_fails,
@@ -100,6 +108,12 @@ _MODULES: Final = (
     jit_only,
     model_files_incomplete,
     eagle3_interface_missing,
+    algorithm_not_eagle3,
+    aux_layers_mismatch,
+    vocab_map_wrong,
+    weights_dropped,
+    embedding_mismatch,
+    quantization_inherited,
 )
 
 _ORDER: Final = {category: number for number, category in enumerate(CATEGORIES)}

@@ -1,0 +1,93 @@
+"""GPD603 before a start: the drafter's ids are not mapped to the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpudiag.model.doctor import CheckInfo
+from gpudiag.model.facts import Facts
+from gpudiag.model.finding import Culprit, Evidence, Finding
+from gpudiag.rules.drafter.pair import Pair, pair
+from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped
+
+_SYMPTOM: Final = "until then no draft is accepted, and an id beyond the vocabulary is an illegal memory access"
+
+
+def evaluate(facts: Facts) -> Answer:
+    both = pair(facts)
+    if isinstance(both, Answer):
+        return both
+    if not both.is_eagle3:
+        return skipped("no EAGLE-3 drafter")
+    size = both.drafter.config.draft_vocab_size or both.drafter.config.vocab_size
+    return found(_faults(both), passed(f"{size} of {both.drafter.config.vocab_size} target ids"))
+
+
+def _faults(both: Pair) -> Iterator[Finding]:
+    config, target = both.drafter.config, both.target
+    if target is not None and target.vocab_size and config.vocab_size and target.vocab_size != config.vocab_size:
+        yield _make(
+            both,
+            f"The drafter is for a vocabulary of {config.vocab_size}, the target has {target.vocab_size}",
+            seen("config-file", f"vocab_size {config.vocab_size} in the drafter, {target.vocab_size} in the target")[0],
+            "use the drafter made for this target",
+        )
+    small = config.draft_vocab_size is not None and config.draft_vocab_size != config.vocab_size
+    if small and both.tensor("d2t", "model.d2t") is None:
+        yield _make(
+            both,
+            f"The drafter has a vocabulary of its own ({config.draft_vocab_size}) and no map d2t to the target's",
+            seen("checkpoint", "no tensor d2t")[0],
+            "export it again with d2t: the offset from each draft id to its target id",
+        )
+    head = both.tensor("lm_head.weight")
+    if config.draft_vocab_size is not None and head is not None and head.shape[0] != config.draft_vocab_size:
+        yield _make(
+            both,
+            f"lm_head has {head.shape[0]} rows, draft_vocab_size is {config.draft_vocab_size}",
+            seen("checkpoint", f"lm_head.weight has shape {list(head.shape)}")[0],
+            "set draft_vocab_size to the rows of lm_head",
+        )
+    yield from _map_faults(both)
+
+
+def _map_faults(both: Pair) -> Iterator[Finding]:
+    found_map = both.drafter.vocab_map
+    if found_map is None:
+        return
+    if found_map.looks_absolute:
+        title, step = (
+            "d2t holds target ids; both engines read it as offsets",
+            "subtract: d2t[i] = target_id[i] - i, and save it again",
+        )
+    elif found_map.out_of_range:
+        title, step = f"{found_map.out_of_range} entries of d2t lead outside the target's vocabulary", "export the map again"
+    elif found_map.t2d_disagreements:
+        title, step = f"d2t and t2d disagree in {found_map.t2d_disagreements} places", "export both from one list of ids"
+    else:
+        return
+    claim = (
+        f"read as offsets: {found_map.out_of_range} of {found_map.d2t_entries} leave the vocabulary, "
+        f"{found_map.not_increasing} are out of order, "
+        f"{'no t2d' if found_map.t2d_disagreements is None else f'{found_map.t2d_disagreements} disagree with t2d'}"
+    )
+    yield _make(both, title, Evidence(source="checkpoint", claim=claim), step)
+
+
+def _make(both: Pair, title: str, evidence: Evidence, step: str) -> Finding:
+    return CHECK.finding(
+        title, [(evidence,)], (step, _SYMPTOM), culprits=(Culprit(node=f"file:{both.drafter.path}", path=both.drafter.path),)
+    )
+
+
+CHECK: Final = Check(
+    info=CheckInfo(
+        code="GPD603",
+        name="drafter-vocab-map-wrong",
+        severity="error",
+        category="drafter",
+        asks="do the drafter's ids lead to the right ids of the target?",
+    ),
+    evaluate=evaluate,
+)
