@@ -18,7 +18,9 @@ from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
 from gpudiag.rules.hang.standing import global_rank, label
 from gpudiag.rules.registry import RULES
+from gpudiag.waits.device import UNCLEAR, WAITING, sync_frame
 from gpudiag.waits.motion import Motion
+from gpudiag.waits.nccl import launched
 from gpudiag.waits.picture import Picture
 
 SLOW = frozenset({"GPD314", "GPD316"})
@@ -125,13 +127,24 @@ def _serving(picture: Picture) -> str | None:
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
     if not ranks or picture.lost or any(not _moves(picture, c.nodes) for c in picture.causes):
         return None
-    ran = [m for m in ranks if picture.motion(m.pid, m.pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING)]
+    ran = [m for m in ranks if _ran(picture, m)]
     if picture.demand.state == "unknown" and all(picture.motion(m.pid, m.pid) is Motion.POLLING for m in ran):
         return None
     rest = [m for m in ranks if m not in ran]
     if not ran or any(not _waits_visibly(picture, m) for m in rest):
         return None
     return f"serving: {len(ran)} of {len(ranks)} ranks ran in {picture.observation.span_s:.1f} s, and nobody waits for one that does not"
+
+
+def _ran(picture: Picture, member: Member) -> bool:
+    """Whether a rank did something between the looks. Using the processor in a wait for the GPU is nothing by itself."""
+    count = launched(picture, member.pid)
+    if count:
+        return True
+    device = picture.devices.get(member.pid)
+    stuck = device is not None and device.state in WAITING and count == 0
+    blind = sync_frame(picture.stack(member.pid, member.pid)) is not None and (device is None or device.state in UNCLEAR)
+    return not stuck and not blind and picture.motion(member.pid, member.pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING)
 
 
 def _moves(picture: Picture, nodes: Iterable[Node]) -> bool:

@@ -30,6 +30,9 @@ idle: nothing is launched."""
 
 WAITING: Final[frozenset[DeviceState]] = frozenset({"spinning", "resident"})
 
+UNCLEAR: Final[frozenset[DeviceState]] = frozenset({"spinning", "resident", "unknown", "idle"})
+"""A thread that waits for a GPU in one of these states was not seen to get anywhere."""
+
 _RESIDENT_PERCENT: Final = 99.0
 _IDLE_PERCENT: Final = 1.0
 _WORK_PERCENT: Final = 0.5

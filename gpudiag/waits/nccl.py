@@ -134,6 +134,12 @@ def source(nccl: Nccl) -> str:
     return "nccl-memory" if nccl.verified else "nccl-memory-unverified"
 
 
+def launched(context: Context, pid: int) -> int | None:
+    """Collectives that a process launched between the first and the last look, None where that is not known."""
+    ends = [e for g in context.communicators if (e := g.end_of(pid)) is not None and e.before is not None]
+    return sum(e.now.total - e.before.total for e in ends if e.before is not None) if ends else None
+
+
 def lead_evidence(lead: Lead, context: Context) -> Evidence:
     """'rank 0 (pid 42) launched AllReduce up to number 21 of communicator ..f60e91, rank 1 (pid 43) up to 20'."""
     looks, span = len(context.observation.snapshots), context.observation.span_s

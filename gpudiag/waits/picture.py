@@ -85,7 +85,7 @@ class Picture(Context):
             for n in nodes
             if (pid := node.pid_of(n)) is not None
             and (tid := node.tid_of(n)) is not None
-            and self.motion(pid, tid) is Motion.MOVING
+            and (self.motion(pid, tid) is Motion.MOVING or (pid == tid and bool(nccl.launched(self, pid))))
         )
 
     @cached_property
