@@ -11,13 +11,13 @@ from typing import IO, Final
 
 from gpudiag.logs import dumps, flight
 from gpudiag.logs.builder import Builder
-from gpudiag.logs.prefilter import FULL, SHORT, Hits
+from gpudiag.logs.prefilter import FULL, Hits, short_for
 from gpudiag.logs.read import MAX_FILES, Tally, UnreadableError, blocks, find_files, is_text, name_of, open_log
 from gpudiag.model.log import LogFacts, LogSource
 
-HEAD_BYTES: Final = 8 << 20
+HEAD_BYTES: Final = 4 << 20
 """The start of a source, searched for everything."""
-TAIL_BYTES: Final = 2 << 20
+TAIL_BYTES: Final = 4 << 20
 """The end of a source, searched for everything once the end is known."""
 MAX_DUMP_BYTES: Final = 64 << 20
 STDIN: Final = "-"
@@ -93,16 +93,18 @@ def _text(builder: Builder, stream: IO[bytes], name: str) -> None:
     waiting: deque[bytes] = deque()
     held = 0
     last = b""
+    short: tuple[bytes, ...] = ()
     for block in blocks(stream, tally):
         last = (last + block)[-65_536:] if len(block) < 65_536 else block[-65_536:]
         if tally.bytes <= HEAD_BYTES:
             scan.block(block, FULL)
             continue
+        short = short or short_for(builder.forms)
         waiting.append(block)
         held += len(block)
         while held > TAIL_BYTES and len(waiting) > 1:
             held -= len(waiting[0])
-            scan.block(waiting.popleft(), SHORT)
+            scan.block(waiting.popleft(), short)
     for block in waiting:
         scan.block(block, FULL)
     notes = [f"{tally.cut_lines} lines were too long and were cut"] if tally.cut_lines else []

@@ -7,13 +7,13 @@ middle and for the full list at both ends, where a start-up or a death is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from gpudiag.logs.events import SIGNS, STEPS
 
 _FIXED: Final = (
-    b"Traceback (most recent call last):",
+    b" (most recent call ",
     b"Fatal Python error",
     b"Thread 0x",
     b"Process ",
@@ -28,12 +28,18 @@ _FIXED: Final = (
     b"  version ",
     b"world_size=",
 )
-_FIXED_EVERYWHERE: Final = (b"Traceback (most recent call last):",)
+_FIXED_EVERYWHERE: Final = (b" (most recent call ",)
+"""Python's tracebacks and faulthandler's threads in one."""
 
 FULL: Final = tuple(dict.fromkeys((*_FIXED, *(s.anchor.encode() for s in SIGNS), *(s.anchor.encode() for s in STEPS))))
 """Everything that means something; for the ends of a log."""
-SHORT: Final = tuple(dict.fromkeys((*_FIXED_EVERYWHERE, *(s.anchor.encode() for s in SIGNS if s.everywhere))))
-"""What must not be missed in the middle of a very large log."""
+SHORT: Final = tuple(dict.fromkeys((*_FIXED_EVERYWHERE, *(s.anchor.encode() for s in SIGNS if s.everywhere and not s.only_in))))
+"""What must not be missed in the middle of a very large log, whoever wrote it."""
+
+
+def short_for(forms: Collection[str]) -> tuple[bytes, ...]:
+    """SHORT, and what only the writers of these forms of line (grammar.Prefix.form) say."""
+    return SHORT + tuple(s.anchor.encode() for s in SIGNS if s.everywhere and s.only_in in forms)
 
 
 class Hits:

@@ -109,38 +109,32 @@ def is_text(path: str) -> bool:
 
 def blocks(stream: IO[bytes], tally: Tally) -> Iterator[bytes]:
     """Blocks that end with a line end. A line longer than MAX_LINE_BYTES is cut to it and counted in `tally`."""
-    rest = b""
-    skipping = False
-    while True:
-        chunk = _read(stream, tally)
-        if not chunk:
-            break
+    while chunk := _read(stream, tally, BLOCK_BYTES):
         tally.bytes += len(chunk)
-        if skipping:
-            at = chunk.find(b"\n")
-            if at < 0:
-                continue
-            chunk = chunk[at + 1 :]
-            skipping = False
-        end = chunk.rfind(b"\n")
-        if end < 0:
-            rest += chunk
-            if len(rest) > MAX_LINE_BYTES:
-                tally.cut_lines += 1
-                yield rest[:MAX_LINE_BYTES] + b"\n"
-                rest = b""
-                skipping = True
+        if chunk[-1:] == b"\n":
+            yield chunk
             continue
-        yield rest + chunk[: end + 1]
-        rest = chunk[end + 1 :]
-    if rest:
-        yield rest[:MAX_LINE_BYTES] + b"\n"
+        rest = _read(stream, tally, MAX_LINE_BYTES, line=True)
+        tally.bytes += len(rest)
+        if rest[-1:] != b"\n" and len(rest) == MAX_LINE_BYTES:
+            tally.cut_lines += 1
+            _skip_line(stream, tally)
+        whole = chunk + rest
+        yield whole if whole[-1:] == b"\n" else whole + b"\n"
 
 
-def _read(stream: IO[bytes], tally: Tally) -> bytes:
+def _skip_line(stream: IO[bytes], tally: Tally) -> None:
+    """Read on to the end of a line that is too long to keep."""
+    while rest := _read(stream, tally, BLOCK_BYTES, line=True):
+        tally.bytes += len(rest)
+        if rest[-1:] == b"\n":
+            return
+
+
+def _read(stream: IO[bytes], tally: Tally, size: int, *, line: bool = False) -> bytes:
     broken: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, lzma.LZMAError, *_zstd_errors())
     try:
-        return stream.read(BLOCK_BYTES)
+        return stream.readline(size) if line else stream.read(size)
     except broken as error:
         tally.broken = f"ends early: {error}"
     return b""

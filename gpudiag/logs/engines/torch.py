@@ -7,7 +7,7 @@ from typing import Final
 from gpudiag.logs.engines.base import Sign, Step, Victim, sign, step, victim
 
 SIGNS: Final[tuple[Sign, ...]] = (
-    sign("nccl-warn", " NCCL WARN ", r".*", everywhere=True),
+    sign("nccl-warn", " NCCL WARN ", r".*", only_in="nccl"),
     sign("nccl-info", "exceeds device/fn maxSharedMem", r"(?P<what>ncclMaxSharedMem \d+ exceeds device/fn maxSharedMem \d+)"),
     sign("nccl-info", "NVLS", r"(?P<what>NVLS.{1,120})"),
     sign("nccl-info", "Init COMPLETE", r"rank (?P<rank>\d+) nranks (?P<size>\d+).*commId (?P<comm>0x[0-9a-f]+) - Init COMPLETE"),
@@ -18,7 +18,6 @@ SIGNS: Final[tuple[Sign, ...]] = (
         r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<sequence>\d+), "
         r"OpType=(?P<operation>\w+), NumelIn=(?P<numel_in>\d+), "
         r"NumelOut=(?P<numel_out>\d+),.*?Timeout\(ms\)=(?P<limit_ms>\d+)\)",
-        everywhere=True,
     ),
     sign(
         "collective-status",
@@ -32,7 +31,7 @@ SIGNS: Final[tuple[Sign, ...]] = (
         "collective-status", "preparing to dump debug info", r"Rank (?P<rank>\d+)\] ProcessGroupNCCL preparing to dump debug info"
     ),
     sign("native-crash", "Process group watchdog thread terminated", r"terminated with exception: (?P<error>.{1,200})"),
-    sign("native-crash", "Fatal Python error", r"Fatal Python error: (?P<error>.{1,100})", everywhere=True),
+    sign("native-crash", "Fatal Python error", r"Fatal Python error: (?P<error>.{1,100})"),
     sign("native-crash", "!!!!!!! Segfault encountered", r"Segfault encountered"),
     sign(
         "native-crash",
@@ -46,16 +45,15 @@ SIGNS: Final[tuple[Sign, ...]] = (
         "oom-kill",
         ": Killed process ",
         r"Killed process (?P<pid>\d+) \((?P<name>[^)]{0,40})\)(?:.*?anon-rss:(?P<rss_kb>\d+)kB)?",
-        everywhere=True,
+        only_in="kernel",
     ),
     sign("oom-kill", "oom-kill:", r"oom-kill:.*?task=(?P<name>[^,]{1,40}),pid=(?P<pid>\d+)"),
     sign("worker-died", " Killed ", r"line \d+: +(?P<pid>\d+) Killed\b"),
-    sign("xid", "NVRM: Xid (", r"NVRM: Xid \((?P<device>[^)]{1,60})\): (?P<xid>\d+),? ?(?P<detail>.{0,200})", everywhere=True),
+    sign("xid", "NVRM: Xid (", r"NVRM: Xid \((?P<device>[^)]{1,60})\): (?P<xid>\d+),? ?(?P<detail>.{0,200})", only_in="kernel"),
     sign(
         "elastic",
         "failed (exitcode: ",
         r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid>\d+)\)",
-        everywhere=True,
     ),
     sign("elastic", "exitcode  :", r"exitcode  : (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)"),
     sign("usage-error", " error: ", r"^(?P<program>[\w./-]+(?: [\w-]+)?): error: (?P<message>.{1,600})$"),
