@@ -22,6 +22,7 @@ from gpudiag.collect.memory import TargetMemory
 from gpudiag.collect.pylock import PyLock, asleep_on, lock_behind
 from gpudiag.collect.pyobject import PyObjects
 from gpudiag.collect.python_target import supported_layout
+from gpudiag.collect.shared_mappings import SharedMappings
 from gpudiag.collect.source import Function, SourceFiles, Unreadable
 from gpudiag.collect.syntax_locks import Acquire, Taken, acquire_at, held_at
 from gpudiag.model.stack import Frame, LockUse, PyStack
@@ -39,6 +40,9 @@ _NO_LOCK: Final = frozenset({"Thread.join", "Thread._wait_for_tstate_lock", "Thr
 _WORDS: Final = ("with ", "with(", "acquire", "__enter__")
 """One of these is in every function that takes a lock."""
 
+_QUEUE_READS: Final = frozenset({"Queue.get", "SimpleQueue.get"})
+"""Functions of multiprocessing/queues.py in which idle workers take turns: one reads the pipe, the others wait for its lock."""
+
 _FUTEX: Final = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
 
 
@@ -47,14 +51,16 @@ def lock_uses(pid: int, python_version: str | None, stacks: tuple[PyStack, ...],
 
     `kind` is what the program uses: 'condition' for the lock of a threading.Condition. Waiting for a notification, an
     Event, a Queue item or the end of a thread is no lock wait and gives nothing; a thread in Condition.wait() does not
-    hold the condition's lock. A use of a threading.Semaphore has the address of the Semaphore.
+    hold the condition's lock. A use of a threading.Semaphore has the address of the Semaphore; where no frame holds one,
+    it may be a signal rather than a lock, and waiting for it gives nothing.
 
     Raises UnsupportedPythonError for a version whose objects gpudiag cannot read, OSError if the target is gone.
     """
     look = _Look(pid, stacks, memory, PyObjects(memory, supported_layout(python_version)))
-    found = tuple(use for stack in stacks for use in look.uses(stack))
+    found = [use for stack in stacks for use in look.uses(stack)]
     memory.require_alive()
-    return found
+    held = {use.lock for use in found if use.held}
+    return tuple(use for use in found if use.kind != "semaphore" or use.lock in held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +88,21 @@ class _Look:
         self._objects = objects
         self._sources = SourceFiles(pid)
         self._locks = LockExpressions(Expressions(objects, stacks), self._sources, memory)
+        self._mappings = SharedMappings(pid)
         self._lines: dict[tuple[str, str, int], _Line | None] = {}
 
     def uses(self, stack: PyStack) -> Iterator[LockUse]:
         """The uses of one thread, innermost frame first."""
         blocked = self._blocked(stack)
         if blocked is not None:
-            yield _use(blocked.place, blocked.acquire.lock, blocked.lock, held=False)
+            yield self._use(blocked.place, blocked.acquire.lock, blocked.lock, held=False)
         given_back = self._given_back(stack)
         for index in range(len(stack.frames)):
             seen: set[int] = set(given_back)
             for place, expression, lock in self._held(stack, index, blocked):
                 if lock.address not in seen and _may_hold(lock, stack):
                     seen.add(lock.address)
-                    yield _use(place, expression, lock, held=True)
+                    yield self._use(place, expression, lock, held=True)
 
     def _held(self, stack: PyStack, index: int, blocked: _Blocked | None) -> Iterator[tuple[Place, ast.expr, PyLock]]:
         """The locks that the source of a frame says it holds, with the expressions that took them."""
@@ -124,7 +131,10 @@ class _Look:
             if semaphore is not None:
                 return semaphore
         found = self._acquired(stack, 0, word)
-        return self._lifted(stack, found, word) if found else None
+        if found is None:
+            return None
+        lifted = self._lifted(stack, found, word)
+        return None if _is_queue_read(lifted.place.frame) else lifted
 
     def _acquired(self, stack: PyStack, index: int, word: int | None) -> _Blocked | None:
         """The acquisition that a frame is in: the one whose word the thread sleeps on, else the first lock that is taken."""
@@ -196,6 +206,20 @@ class _Look:
             # Only a source made for it is nested that deeply.
             return None
 
+    def _use(self, place: Place, expression: ast.expr, lock: PyLock, *, held: bool) -> LockUse:
+        return LockUse(
+            tid=place.stack.tid,
+            frame=place.index,
+            kind=lock.kind,
+            held=held,
+            lock=lock.address,
+            expression=ast.unparse(expression),
+            word=lock.word,
+            owner_ident=lock.owner_ident,
+            locked=lock.locked,
+            shared=self._mappings.name(lock.word) if lock.across and lock.word else None,
+        )
+
     def _asleep_on(self, tid: int) -> int | None:
         """The futex word that a thread sleeps on, 0 if it does anything else, None if that cannot be read."""
         if _FUTEX is None:
@@ -211,6 +235,10 @@ def _is_threading(frame: Frame) -> bool:
     return frame.file.endswith("/threading.py") and _STANDARD_LIBRARY.search(frame.file) is not None
 
 
+def _is_queue_read(frame: Frame) -> bool:
+    return frame.function in _QUEUE_READS and frame.file.endswith("/multiprocessing/queues.py")
+
+
 def _is_notification(frame: Frame, acquire: Acquire) -> bool:
     """Condition.wait blocks on a lock made for this one wait: what it waits for is a notification."""
     return frame.function == "Condition.wait" and isinstance(acquire.lock, ast.Name) and acquire.lock.id == "waiter"
@@ -220,17 +248,3 @@ def _may_hold(lock: PyLock, stack: PyStack) -> bool:
     if lock.kind == "semaphore":
         return True
     return lock.locked is not False and (lock.owner_ident is None or lock.owner_ident == stack.ident)
-
-
-def _use(place: Place, expression: ast.expr, lock: PyLock, *, held: bool) -> LockUse:
-    return LockUse(
-        tid=place.stack.tid,
-        frame=place.index,
-        kind=lock.kind,
-        held=held,
-        lock=lock.address,
-        expression=ast.unparse(expression),
-        word=lock.word,
-        owner_ident=lock.owner_ident,
-        locked=lock.locked,
-    )

@@ -51,7 +51,7 @@ _INNER: Final[dict[str, tuple[str, Kind]]] = {
 class PyLock:
     """The innermost lock behind an object. `address` is that of its Python object; the other fields as in LockUse.
 
-    `mutex` is the address of its PyMutex, from CPython 3.14 on.
+    `mutex` is the address of its PyMutex, from CPython 3.14 on. `across` says that other processes may have it too.
     """
 
     address: int
@@ -60,6 +60,7 @@ class PyLock:
     owner_ident: int | None = None
     locked: bool | None = None
     mutex: int | None = None
+    across: bool = False
 
 
 def asleep_on(memory: TargetMemory, lock: PyLock, word: int) -> bool:
@@ -135,7 +136,8 @@ def _semlock(memory: TargetMemory, address: int) -> PyLock:
     word, thread, count, most, kind = struct.unpack_from("<QQiii", memory.read(address, _SEMLOCK_READ), _STATE)
     # SEM_RECURSIVE_MUTEX is 0, SEM_STATE 1 (Lib/multiprocessing/synchronize.py). A mutex knows its thread if it is here.
     name: Kind = "rlock" if kind == 0 else "lock" if most == 1 else "semaphore"
-    return PyLock(address, name, word, owner_ident=thread if count > 0 and most == 1 else None, locked=_taken(memory, word))
+    owner = thread if count > 0 and most == 1 else None
+    return PyLock(address, name, word, owner_ident=owner, locked=_taken(memory, word), across=True)
 
 
 def _taken(memory: TargetMemory, semaphore: int) -> bool | None:

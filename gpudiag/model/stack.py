@@ -47,7 +47,8 @@ class LockUse(Struct, frozen=True, kw_only=True):
     `lock` is the address of the Python lock object; `word` the address the kernel sees a waiter sleep on (semaphore
     of a threading.Lock up to CPython 3.13), None where waiters sleep elsewhere. `owner_ident` is the pthread id that an
     RLock records. `held` means: the frame stands inside `with lock:` or between acquire() and release() of it.
-    `locked` is the lock's own state, None where it could not be read.
+    `locked` is the lock's own state, None where it could not be read. `shared` names a lock that several processes have
+    (multiprocessing): the same in each of them, while `lock` is the address of this process's own object for it.
     """
 
     tid: int
@@ -60,6 +61,7 @@ class LockUse(Struct, frozen=True, kw_only=True):
     word: int | None = None
     owner_ident: int | None = None
     locked: bool | None = None
+    shared: str | None = None
 
 
 class FilePoll(Struct, frozen=True, kw_only=True):

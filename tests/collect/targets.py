@@ -55,10 +55,6 @@ class Target:
     def stacks(self) -> tuple[PyStack, ...]:
         return dump(self.pid)
 
-    def wait_for_sleepers(self, count: int) -> None:
-        """Until `count` threads sleep in futex(2), the way a thread that waits for a lock does."""
-        wait_until(lambda: futex_sleepers(self.pid) >= count, f"{count} threads of {self.pid} asleep in a futex")
-
 
 @contextlib.contextmanager
 def running(version: str, program: str | Path, *arguments: str, cwd: str | None = None) -> Iterator[Target]:

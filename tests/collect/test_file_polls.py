@@ -25,7 +25,7 @@ def look(target: Target, stacks: tuple[PyStack, ...]) -> tuple[FilePoll, ...]:
 
 def settles(target: Target, function: str, expected: set[tuple[str, str, str]]) -> None:
     """Look until a thread is in the function and what is found is what should be; a poll in between two lines is missed."""
-    deadline = time.monotonic() + DEADLINE_S / 3
+    deadline = time.monotonic() + DEADLINE_S
     while True:
         stacks = target.stacks()
         found = {(poll.path, poll.until, poll.expression) for poll in look(target, stacks)}

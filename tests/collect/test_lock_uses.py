@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from gpudiag.collect.lock_uses import lock_uses
 from gpudiag.collect.memory import TargetMemory
 from gpudiag.collect.python_target import UnsupportedPythonError
 from gpudiag.model.stack import LockUse, PyStack
-from tests.collect.targets import DEADLINE_S, INTERPRETERS, PROGRAMS, Target, running
+from tests.collect.targets import DEADLINE_S, INTERPRETERS, PROGRAMS, Target, futex_sleepers, running, wait_until
 
 VERSIONS = sorted(INTERPRETERS)
 
@@ -42,7 +43,7 @@ def look(target: Target, stacks: tuple[PyStack, ...] | None = None) -> tuple[tup
 
 
 def seen(target: Target) -> set[Seen]:
-    names = {address: name for name, address in target.said.items()}
+    names = {address: name for name, address in target.said.items() if name != "children"}
     stacks, uses = look(target)
     threads = {stack.tid: stack.name or "" for stack in stacks}
     return {Seen(threads[u.tid], u.held, names.get(u.lock, hex(u.lock)), u.expression, u.kind) for u in uses}
@@ -50,7 +51,7 @@ def seen(target: Target) -> set[Seen]:
 
 def settles(target: Target, expected: set[Seen]) -> None:
     """The threads need a moment to get to where they block: look until they have."""
-    deadline = time.monotonic() + DEADLINE_S / 3
+    deadline = time.monotonic() + DEADLINE_S
     while (found := seen(target)) != expected and time.monotonic() < deadline:
         pass
     assert found == expected
@@ -202,6 +203,39 @@ def test_two_instances_of_the_same_code_have_locks_of_their_own() -> None:
         assert {use.expression for use in uses} == {"self._lock"}
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_lock_of_several_processes_has_one_name_in_all_of_them(version: str) -> None:
+    with running(version, "locks.py", "across_processes") as target:
+        settles(target, {waits("wants", "across", "across")})
+        (child,) = (replace(target, pid=pid) for pid in target.said["children"])
+        settles(child, {holds("MainThread", "across", "across")} | stuck("MainThread"))
+        wanted = [use.shared for use in look(target)[1]]
+        held = [use.shared for use in look(child)[1] if use.held]
+        assert wanted == held != [None]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_idle_workers_that_take_turns_at_a_queue_wait_for_no_lock(version: str) -> None:
+    with running(version, "locks.py", "idle_workers") as target:
+        first, second = (replace(target, pid=pid) for pid in target.said["children"])
+        reads = {holds("MainThread", "rlock", "self._rlock")}
+        wait_until(lambda: seen(first) | seen(second) == reads, "a worker that reads the queue")
+        wait_until(lambda: futex_sleepers(first.pid) + futex_sleepers(second.pid) == 1, "one worker that waits its turn")
+        assert seen(first) | seen(second) == reads
+        assert not (seen(first) and seen(second))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_semaphore_that_nobody_holds_is_a_signal(version: str) -> None:
+    with running(version, "locks.py", "signals") as target:
+        wait_until(lambda: sum("Semaphore.acquire" in functions(s) for s in target.stacks()) == 2, "two threads that listen")
+        assert seen(target) == set()
+
+
+def functions(stack: PyStack) -> set[str]:
+    return {frame.function for frame in stack.frames}
+
+
 @pytest.fixture
 def copied(tmp_path: Path) -> Iterator[tuple[Target, Path]]:
     """A blocked target whose source file the test may change."""
@@ -281,7 +315,7 @@ def test_a_target_that_is_gone_is_an_error() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_sixty_blocked_threads_cost_less_than_60_ms(version: str) -> None:
     with running(version, "locks.py", "crowd") as target:
-        target.wait_for_sleepers(60)
+        wait_until(lambda: len(look(target)[1]) == 120, "60 threads that hold a lock and wait for another")
         stacks = target.stacks()
         took = []
         for _ in range(3):

@@ -1,6 +1,7 @@
 """Blocks threads in one of many ways, prints the addresses of the locks in play and waits for its standard input to close."""
 
 import contextlib
+import ctypes
 import functools
 import json
 import logging
@@ -424,6 +425,55 @@ def wrappers():
     return {**locks, "never": never}
 
 
+def forked(function):
+    """Run a function in a child of its own, which dies with this process."""
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=dies_with_parent, args=(function,), daemon=True)
+    child.start()
+    return child.pid
+
+
+def dies_with_parent(function):
+    ctypes.CDLL(None).prctl(1, 9)
+    function()
+
+
+def across_processes():
+    across = multiprocessing.get_context("fork").Lock()
+    inside, told = os.pipe()
+
+    def hold():
+        with across:
+            os.write(told, b"x")
+            never.acquire()
+
+    def want():
+        with across:
+            pass
+
+    children = [forked(hold)]
+    os.read(inside, 1)
+    start(want, name="wants")
+    return {"across": across._semlock, "never": never, "children": children}
+
+
+def idle_workers():
+    work = multiprocessing.get_context("fork").Queue()
+    return {"rlock": work._rlock._semlock, "children": [forked(work.get), forked(work.get)]}
+
+
+def signals():
+    signal = threading.Semaphore(0)
+    start(signal.acquire, name="listens")
+    start(listens, signal, name="listens too")
+    return {"signal": signal}
+
+
+def listens(signal):
+    with signal:
+        pass
+
+
 def busy():
     def joins():
         started.join()
@@ -457,7 +507,8 @@ def crowd():
 
 def main():
     locks = globals()[sys.argv[1]]()
-    print(json.dumps({name: id(value) for name, value in locks.items()}), flush=True)
+    said = {name: value if isinstance(value, list) else id(value) for name, value in locks.items()}
+    print(json.dumps(said), flush=True)
     os.read(0, 1)
 
 
