@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gpudiag.doctor.reads import Root, bounded
+from gpudiag.doctor.reads import Root, bounded, open_files
 from gpudiag.doctor.shm import space
 from gpudiag.model.facts import Cache, JitLock, P2pCache, Space
 
@@ -104,10 +105,9 @@ def builders(root: Root) -> tuple[int, ...]:
 def _opened(root: Root, paths: set[str]) -> set[str]:
     found: set[str] = set()
     for pid in (p for p in os.listdir(root.at("proc")) if p.isdigit()):
-        try:
-            found.update(target for f in os.scandir(root.at(f"proc/{pid}/fd")) if (target := os.readlink(f.path)) in paths)
-        except OSError:
-            continue
+        # Gone meanwhile, or of another user.
+        with contextlib.suppress(OSError):
+            found |= open_files(root, pid) & paths
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -35,6 +36,17 @@ class Root:
 
     def data(self, path: str, limit: int = TEXT_LIMIT) -> bytes:
         return bounded(self.at(path), limit)
+
+
+def open_files(root: Root, pid: str) -> set[str]:
+    """Paths that a process has open. Raises OSError if it is gone or not ours to look at."""
+    directory = root.at(f"proc/{pid}/fd")
+    found = set()
+    for name in os.listdir(directory):
+        # A descriptor that was closed between the listing and here is not open.
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(directory / name))
+    return found
 
 
 def bounded(path: Path | str, limit: int = TEXT_LIMIT) -> bytes:

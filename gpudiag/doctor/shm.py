@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from gpudiag.doctor.reads import Root
+from gpudiag.doctor.reads import Root, open_files
 from gpudiag.model.facts import Leftover, SharedMemory, Space
 
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
@@ -61,7 +61,7 @@ def _leftovers(root: Root, directory: Path) -> tuple[Leftover, ...]:
         try:
             maps = root.text(f"proc/{pid}/maps", 16 << 20)
             used.update(path for path in files if path in maps)
-            used.update(os.readlink(f.path) for f in os.scandir(root.at(f"proc/{pid}/fd")))
+            used |= open_files(root, pid)
         except (FileNotFoundError, ProcessLookupError):
             continue
         except OSError:
