@@ -10,6 +10,9 @@ from typing import IO, cast
 
 import gpudiag
 
+_abandoned: list[subprocess.Popen[bytes]] = []
+"""Children that did not end in time. Kept so that they are not complained about; init reaps them after gpudiag."""
+
 
 class PipedChild:
     """A child with pipes on stdin, stdout and stderr."""
@@ -40,10 +43,11 @@ class PipedChild:
             return
 
     def reap(self, timeout_s: float) -> int | None:
-        """The exit status, or None for a child that does not end in time: the kernel may not let it die."""
+        """The exit status, or None for a child that does not end in time: the kernel may not let it die yet."""
         try:
             return self.process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
+            _abandoned.append(self.process)
             return None
 
 

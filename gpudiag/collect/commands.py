@@ -17,8 +17,10 @@ _OUTPUT_LIMIT = 1 << 28
 _PIPE_BYTES = 1 << 20
 _READ_BYTES = 1 << 18
 _TICK_S = 0.002
-_GRACE_S = 3.0
+_LET_GO_S = 3.0
 """How long a command that was told to end may take to let go of its target."""
+_DIE_S = 0.2
+"""How long a command that was killed may take to be gone; longer only if the kernel does not let it die."""
 
 NOT_STARTED = -127
 """Status of a command that could not be executed at all; stderr then says why."""
@@ -83,11 +85,11 @@ class _Running:
         if not gently:
             self._child.kill()
 
-    def finish(self) -> Finished:
+    def finish(self, grace_s: float) -> Finished:
         """What it gave, once its streams are at their end or its time is over."""
         stdout, stderr = (bytes(buffer) for buffer in self._output.values())
         self._child.close_pipes()
-        status = self._child.reap(_GRACE_S)
+        status = self._child.reap(grace_s)
         if status is None:
             self._child.kill()
             self.late = True
@@ -101,6 +103,7 @@ class _Runner:
         self._waiting = deque(commands.items())
         self._deadline_s = deadline_s
         self._stopping = stopping
+        self._grace_s = _LET_GO_S if stopping else _DIE_S
         self._active: list[_Running] = []
         self._selector = selectors.DefaultSelector()
         self._width = 2 * len(os.sched_getaffinity(0))
@@ -118,7 +121,7 @@ class _Runner:
             for run in self._active:
                 if now > run.due and not run.late:
                     run.end(gently=self._stopping)
-            for run in [r for r in self._active if not r.open or now > r.due + _GRACE_S]:
+            for run in [r for r in self._active if not r.open or now > r.due + self._grace_s]:
                 self._finish(run)
 
     def abandon(self) -> None:
@@ -143,7 +146,7 @@ class _Runner:
     def _patience(self) -> float:
         if self._stopping:
             return _TICK_S
-        due = min((r.due + _GRACE_S if r.late else r.due for r in self._active), default=0.0)
+        due = min((r.due + self._grace_s if r.late else r.due for r in self._active), default=0.0)
         return max(0.0, due - time.monotonic())
 
     def _read(self, fd: int, run: _Running) -> None:
@@ -155,7 +158,7 @@ class _Runner:
         for fd in run.open:
             self._selector.unregister(fd)
         self._active.remove(run)
-        self.finished[run.pid] = run.finish()
+        self.finished[run.pid] = run.finish(self._grace_s)
 
 
 def _traced(pid: int) -> bool:

@@ -18,7 +18,7 @@ from gpudiag.model.reading import Failed
 R = TypeVar("R", bound=Reply)
 
 _START_S = 10.0
-"""How long a fresh interpreter may take on a machine under load, on top of the deadline of its first answer."""
+"""How long a fresh interpreter may take until it says that it is there, on a machine under load."""
 _END_S = 0.5
 _READ_BYTES = 1 << 18
 _LAST_WORDS_BYTES = 4096
@@ -35,7 +35,7 @@ class Guard:
         self._deadline_s = deadline_s
         self._hung: set[int] = set()
         self._child: PipedChild | None = None
-        self._answered = False
+        self._greeted = False
 
     def __enter__(self) -> Self:
         # A child that cannot be started fails each request, not the look.
@@ -65,20 +65,27 @@ class Guard:
             child = self._child or self._start()
         except OSError as error:
             return Failed(error=f"cannot start {sys.executable} to read process {request.pid}: {error.strerror}")
-        due = time.monotonic() + self._deadline_s + (0.0 if self._answered else _START_S)
         try:
+            self._greet(child)
+            due = time.monotonic() + self._deadline_s
             _send(child.stdin.fileno(), frame(request), due)
             body = _receive(child.stdout.fileno(), due)
         except TimeoutError:
-            self._hung.add(request.pid)
+            if self._greeted:
+                self._hung.add(request.pid)
             self.close()
             return self._late(request.pid)
         except (EOFError, BrokenPipeError):
             last_words = _last_words(child)
             self.close()
             return Failed(error=f"the reader of process {request.pid} died: {last_words}")
-        self._answered = True
         return reply_decoder.decode(body)
+
+    def _greet(self, child: PipedChild) -> None:
+        """Wait for the empty frame with which a child says that it is ready."""
+        if not self._greeted:
+            _receive(child.stdout.fileno(), time.monotonic() + _START_S)
+            self._greeted = True
 
     def _late(self, pid: int) -> Failed:
         return Failed(error=f"deadline: process {pid} kept a read waiting for {self._deadline_s:g} s (memory map locked?)")
@@ -87,7 +94,7 @@ class Guard:
         child = PipedChild([sys.executable, "-P", "-m", "gpudiag.collect.guarded", str(os.getpid())])
         for pipe in (child.stdin, child.stdout, child.stderr):
             os.set_blocking(pipe.fileno(), False)
-        self._child, self._answered = child, False
+        self._child, self._greeted = child, False
         return child
 
 

@@ -19,6 +19,8 @@ Want = Literal["cmdline", "exe", "environ", "maps", "io", "syscalls"]
 
 FRAME_LIMIT = 1 << 28
 LENGTH_BYTES = 4
+GREETING = bytes(LENGTH_BYTES)
+"""The empty frame with which the child says that it is ready."""
 
 
 class StateRequest(Struct, frozen=True, kw_only=True, tag="state"):

@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from gpudiag.collect.guard_protocol import (
     FRAME_LIMIT,
+    GREETING,
     LENGTH_BYTES,
     MemoryRequest,
     PathsRequest,
@@ -30,6 +31,8 @@ def main() -> None:
     """Answer requests until there are no more."""
     die_with(int(sys.argv[1]))
     replies = sys.stdout.buffer
+    replies.write(GREETING)
+    replies.flush()
     while (request := _next_request(sys.stdin.buffer)) is not None:
         replies.write(frame(_answer(request)))
         replies.flush()

@@ -143,9 +143,12 @@ class OneLook:
             return
         targets: list[Process] = []
         for process in self._alive:
-            if not has_python(process):
+            if not isinstance(process.libraries, Ok):
+                # Whatever keeps its memory map from being read keeps py-spy from it as well, or hangs it.
+                self._full[process.pid] = _without_stacks(process, process.libraries)
+            elif not has_python(process):
                 nothing = Unavailable(reason=f"process {process.pid} runs no Python", help="")
-                self._full[process.pid] = replace(process, stacks=nothing, lock_uses=nothing, file_polls=nothing)
+                self._full[process.pid] = _without_stacks(process, nothing)
             elif (unmoved := self._unmoved(process)) is not None:
                 self._full[process.pid] = replace(process, stacks=Ok(value=unmoved, at=time.time()))
             else:
@@ -227,6 +230,10 @@ class OneLook:
                 self._full[process.pid] = replace(
                     process, stacks=restarted, futexes=restarted, polls=restarted, lock_uses=restarted, file_polls=restarted
                 )
+
+
+def _without_stacks(process: Process, reason: Unavailable | Failed) -> Process:
+    return replace(process, stacks=reason, lock_uses=reason, file_polls=reason)
 
 
 def _seen_from_here(process: Process, stacks: StackReading) -> StackReading:

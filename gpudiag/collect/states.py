@@ -6,7 +6,7 @@ import msgspec
 
 from gpudiag.collect.guard_protocol import StateReply, StateRequest, Want
 from gpudiag.collect.process_reader import WITHHELD, Source, exited
-from gpudiag.model.process import GONE, Process
+from gpudiag.model.process import Process
 from gpudiag.model.reading import Failed, Ok
 
 _ALWAYS: tuple[Want, ...] = ("cmdline", "exe", "maps")
@@ -96,9 +96,7 @@ def zombie(process: Process) -> Process:
 
 
 def has_python(process: Process) -> bool:
-    """Whether py-spy has something to read there; True where the memory map could not be read, so that py-spy says why."""
-    if process.state in GONE:
-        return False
-    if not isinstance(process.libraries, Ok) or process.python_version is not None:
+    """Whether there is a Python to read, as far as its memory map or the name of its program tell."""
+    if process.python_version is not None:
         return True
     return isinstance(process.exe, Ok) and "python" in process.exe.value.rpartition("/")[2]

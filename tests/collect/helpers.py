@@ -50,10 +50,16 @@ class Program:
 
 
 @contextlib.contextmanager
-def program(code: str, *arguments: str, prefix: Sequence[str] = (), executable: str = sys.executable) -> Iterator[Program]:
-    """Run Python `code`, which has ready() and wait() to use, under the command `prefix`, and kill it at the end."""
+def program(
+    code: str, *arguments: str, prefix: Sequence[str] = (), executable: str = sys.executable, path: Path | None = None
+) -> Iterator[Program]:
+    """Run Python `code`, which has ready() and wait() to use, under the command `prefix`, and kill it at the end.
+
+    `path` is put on its module search path.
+    """
     command = [*prefix, executable, "-c", PRELUDE + textwrap.dedent(code), *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    environment = {**os.environ, "PYTHONPATH": str(path)} if path else None
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
         stdout = cast("IO[str]", process.stdout)
         try:
             assert select.select([stdout], [], [], START_S)[0], "the program did not get ready"

@@ -57,4 +57,4 @@ def deny(names: list[str]) -> None:
 
 if __name__ == "__main__":
     deny(sys.argv[1].split(","))
-    os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
+    os.execv(sys.executable, [sys.executable, *sys.argv[3:]])  # noqa: S606 (no shell is wanted)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpudiag.collect import files, rooted
+from gpudiag.collect import rooted
 from gpudiag.collect.files import file_facts
 from gpudiag.collect.rooted import Root
 from gpudiag.model.file import FileFact
 from tests.collect.helpers import program
+from tests.support.checkout import ROOT
 
 HOLD = """
 held = open(sys.argv[1])
@@ -147,7 +148,17 @@ def test_mounts_of_the_target_count_not_ours(tmp_path: Path) -> None:
         assert not fact(os.getpid(), tmp_path / "lock").exists
 
 
-def test_outside_a_container_an_overlay_is_private_and_a_volume_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files.procfs, "namespace_inode", lambda pid, kind: 4026532999)
-    assert files._all_visible("overlay")
-    assert not files._all_visible("ext4")
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+def test_in_a_container_a_volume_may_be_open_elsewhere_and_a_private_file_system_not(tmp_path: Path) -> None:
+    code = """
+    from gpudiag.collect.files import file_facts
+    os.mkdir(sys.argv[1] + "/private")
+    import subprocess
+    subprocess.run(["mount", "-t", "tmpfs", "none", sys.argv[1] + "/private"], check=True)
+    paths = [sys.argv[1] + "/private/lock", sys.argv[1] + "/lock"]
+    for path in paths:
+        open(path, "w").close()
+    ready(*((fact.whole_host, fact.openers) for fact in file_facts(os.getpid(), paths)))
+    """
+    with program(code, str(tmp_path), prefix=("unshare", "-pmf", "--mount-proc"), path=ROOT) as inside:
+        assert inside.said == [[True, []], [False, []]]

@@ -153,10 +153,12 @@ def test_a_process_at_the_other_end_of_a_socket_is_recorded(opened: ExitStack) -
 
 def look_under(prefix: list[str], pid: int) -> Snapshot:
     """A look from a new process that was started with less rights."""
-    code = "import sys, msgspec\nfrom gpudiag.collect.look import *\n" + (
-        "snapshot = look([int(sys.argv[1])], LookOptions(stacks='none', locals=False))\n"
-        "sys.stdout.buffer.write(msgspec.json.encode(snapshot))"
-    )
+    code = """if True:
+        import sys, msgspec
+        from gpudiag.collect.look import LookOptions, look
+        snapshot = look([int(sys.argv[1])], LookOptions(stacks="none", locals=False))
+        sys.stdout.buffer.write(msgspec.json.encode(snapshot))
+    """
     result = subprocess.run([*prefix, "-c", code, str(pid)], cwd=ROOT, capture_output=True, timeout=60)
     assert result.returncode == 0, result.stderr.decode()
     return msgspec.json.decode(result.stdout, type=Snapshot)
