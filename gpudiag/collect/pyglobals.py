@@ -30,11 +30,13 @@ class Globals:
         self._looked_for_modules = False
 
     def of(self, stack: PyStack, index: int) -> int | None:
-        """Address of the globals dict of a frame. Frames of one file share one."""
+        """Address of the globals dict of a frame."""
+        function = self.function(stack, index)
+        if function is not None:
+            return function.globals
         file = stack.frames[index].file
         if file not in self._by_file:
-            function = self.function(stack, index)
-            self._by_file[file] = function.globals if function else self._module_globals(file)
+            self._by_file[file] = self._module_globals(file)
         return self._by_file[file]
 
     def closure(self, stack: PyStack, index: int) -> dict[str, int] | None:
@@ -79,14 +81,16 @@ class Globals:
                 yield called
 
     def _module_globals(self, file: str) -> int | None:
+        """Globals of the module that was loaded from a file; None if it was loaded twice, as script and as module."""
         modules = self._module_table()
         found = self._objects.find_keys(modules, _module_names(file)) if modules else None
-        for module in (found or {}).values():
-            namespace = self._objects.module_dict(module)
-            path = self._objects.item(namespace, "__file__") if namespace else None
-            if path and _same_file(self._objects.text(path), file):
-                return namespace
-        return None
+        namespaces = {self._objects.module_dict(module) for module in (found or {}).values()} - {None}
+        matching = [namespace for namespace in namespaces if namespace and self._is_from(namespace, file)]
+        return matching[0] if len(matching) == 1 else None
+
+    def _is_from(self, namespace: int, file: str) -> bool:
+        path = self._objects.item(namespace, "__file__")
+        return path is not None and _same_file(self._objects.text(path), file)
 
     def _module_table(self) -> int | None:
         if not self._looked_for_modules:

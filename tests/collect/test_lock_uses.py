@@ -120,6 +120,11 @@ SCENARIOS: dict[str, set[Seen]] = {
         waits("shadowed", "global", "lock"),
     }
     | stuck("holds"),
+    # Where nothing tells the module from the script, no lock is named.
+    "loaded_twice": {
+        waits("script", "of the script", "GLOBAL"),
+        waits("module", "of the module", "GLOBAL"),
+    },
     "slots": {holds("holds", "guard", "self.guard"), waits("wants", "guard", "self.guard")} | stuck("holds"),
     "nested_attributes": {
         holds("holds", "first", "self.pool.locks[0]"),
