@@ -170,7 +170,11 @@ def built(described, packages):
         if not patterns or not package["origin"]:
             continue
         home = os.path.dirname(package["origin"])
-        trees = [d["editable"] for d in described if package["name"] in d["packages"] and d["editable"]]
+        trees = [
+            d["editable"]
+            for d in described
+            if d["editable"] and (package["name"] in d["packages"] or within(home, d["editable"]))
+        ]
         trees += [os.path.dirname(home)] if trees else []
         loaded = first_match(home, patterns)
         others = elsewhere(package, patterns, home, trees)
@@ -188,6 +192,10 @@ def built(described, packages):
             }
         )
     return found
+
+
+def within(path, directory):
+    return os.path.realpath(path).startswith(os.path.realpath(directory) + os.sep)
 
 
 def first_match(home, patterns):
