@@ -59,7 +59,9 @@ def main() -> int:
     for filtered, name in ((False, "default"), (True, "ptrace and signals denied")):
         best, median = min(walls[filtered]), statistics.median(walls[filtered])
         cost = reports[filtered]["cost"]
-        print(f"{name:28} best {best:.2f} s  median {median:.2f} s  (target {TARGET_S} s)  looking {cost['wall_s']} s, stopped {cost['stopped_s']} s")
+        print(
+            f"{name:28} best {best:.2f} s  median {median:.2f} s  (target {TARGET_S} s)  looking {cost['wall_s']} s, stopped {cost['stopped_s']} s"
+        )
     same = essence(reports[False]) == essence(reports[True])
     print("reports are the same" if same else "REPORTS DIFFER")
     return 0 if same else 1

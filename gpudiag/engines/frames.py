@@ -100,13 +100,28 @@ PLUMBING = (
 )  # fmt: skip
 """Files whose frames say how a thread waits but not why: the frame to look at is the first one outside them."""
 
+MECHANISM = (
+    *PLUMBING,
+    "shm_broadcast.py",
+    "io_struct.py",
+    "multiproc_executor.py",
+    "http/client.py",
+    "urllib3/connection.py",
+    "ssl.py",
+)
+"""Files that may lie between a wait and the frame that says what it is for. Anything else inside a worker loop is work."""
+
 
 def known_wait(stack: PyStack, table: tuple[WaitFrame, ...]) -> Known | None:
     """Read a stack against a table. None where no frame is known to wait."""
     found: Known | None = None
+    waiting = True
     for i, frame in enumerate(stack.frames):
         row = next((r for r in table if r.matches(frame)), None)
         if row is None:
+            waiting = waiting and (frame.native or frame.file.endswith(MECHANISM))
+            continue
+        if found is None and row.op is None and not waiting:
             continue
         caller = next((f for f in stack.frames[i + 1 :] if not f.file.endswith(PLUMBING)), None)
         if found is None:

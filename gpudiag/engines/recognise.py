@@ -20,7 +20,30 @@ _TRUST: tuple[Engine, ...] = ("sglang", "vllm", "demo", "unknown", "torch")
 """Which engine a tree of processes is, where several are recognised in it: titles before inherited environments."""
 
 COMPILERS = frozenset(
-    ["ninja", "nvcc", "cicc", "ptxas", "fatbinary", "nvlink", "cudafe++", "cc1plus", "cc1", "g++", "gcc", "c++", "cc", "clang", "clang++", "ld", "ld.lld", "collect2", "as", "make", "cmake", "triton"]
+    [
+        "ninja",
+        "nvcc",
+        "cicc",
+        "ptxas",
+        "fatbinary",
+        "nvlink",
+        "cudafe++",
+        "cc1plus",
+        "cc1",
+        "g++",
+        "gcc",
+        "c++",
+        "cc",
+        "clang",
+        "clang++",
+        "ld",
+        "ld.lld",
+        "collect2",
+        "as",
+        "make",
+        "cmake",
+        "triton",
+    ]
 )
 _TRACKERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _INTERPRETERS = ("python", "uv", "pt_main")

@@ -51,6 +51,17 @@ class Server(Struct, frozen=True, kw_only=True):
     def member(self, pid: int) -> Member | None:
         return next((m for m in self.members if m.pid == pid), None)
 
+    def global_rank(self, rank: Rank) -> int | None:
+        """The global rank; from coordinates where they determine it (tensor parallel innermost, then pipeline, then data)."""
+        if rank.global_ is not None:
+            return rank.global_
+        if rank.tp is None and rank.pp is None:
+            return rank.dp
+        known = [m.rank for m in self.members if m.ranked]
+        tp_size = 1 + max((r.tp for r in known if r.tp is not None), default=0)
+        pp_size = 1 + max((r.pp for r in known if r.pp is not None), default=0)
+        return ((rank.dp or 0) * pp_size + (rank.pp or 0)) * tp_size + (rank.tp or 0)
+
     @property
     def ranks(self) -> tuple[Member, ...]:
         """Members that are ranks, in rank order."""

@@ -43,10 +43,14 @@ def finding(
 ) -> Finding:
     """Make a finding whose confidence comes from its `links`; `notes` are shown but carry no weight.
 
+    An empty link is left out: what could not be read supports nothing and contradicts nothing. A rule that cannot do
+    without a piece of evidence checks for it before.
+
     `subjects` defaults to the nodes of the culprits.
     """
+    links = [link for link in links if link]
     shown: dict[Evidence, None] = {e: None for link in links for e in link}
-    shown.update({e: None for e in notes})
+    shown.update(dict.fromkeys(notes))
     return Finding(
         code=code,
         name=name,

@@ -51,6 +51,7 @@ STRENGTH: Final[dict[str, Confidence]] = {
     "known-report": "weak",
     # What was seen to stay or to change over several looks.
     "long-look": "strong",
+    "one-look": "strong",
     "two-looks": "weak",
     "open-files-here": "strong",
     "cpu-time": "strong",
@@ -69,6 +70,7 @@ STRENGTH: Final[dict[str, Confidence]] = {
     # What only reads alike.
     "source-text": "weak",
     "elimination": "strong",
+    "convention": "strong",
     "wait-channel": "weak",
     "absence": "weak",
 }

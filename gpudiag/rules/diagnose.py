@@ -128,7 +128,7 @@ def _serving(picture: Picture) -> str | None:
     if not ranks or picture.lost or any(not _moves(picture, c.nodes) for c in picture.causes):
         return None
     ran = [m for m in ranks if _ran(picture, m)]
-    if picture.demand.state == "unknown" and all(picture.motion(m.pid, m.pid) is Motion.POLLING for m in ran):
+    if not picture.traffic and not any(_progresses(picture, m) for m in ran):
         return None
     rest = [m for m in ranks if m not in ran]
     if not ran or any(not _waits_visibly(picture, m) for m in rest):
@@ -150,6 +150,11 @@ def _ran(picture: Picture, member: Member) -> bool:
 def _moves(picture: Picture, nodes: Iterable[Node]) -> bool:
     threads = [(pid, node.tid_of(n) or pid) for n in nodes if (pid := node.pid_of(n)) is not None]
     return any(picture.motion(pid, tid) in (Motion.MOVING, Motion.SPINNING) for pid, tid in threads)
+
+
+def _progresses(picture: Picture, member: Member) -> bool:
+    """Other lines, or collectives launched; a thread that runs at one line may only be waiting noisily."""
+    return picture.motion(member.pid, member.pid) is Motion.MOVING or bool(launched(picture, member.pid))
 
 
 def _waits_visibly(picture: Picture, member: Member) -> bool:

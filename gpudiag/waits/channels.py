@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence
+from gpudiag.model.process import Process
 from gpudiag.model.server import Member
 from gpudiag.waits.context import Context, Edge, Mode
 from gpudiag.waits.motion import Motion
@@ -19,14 +20,14 @@ def edges(context: Context) -> Iterator[Edge]:
             known = context.known(process.pid, thread.tid)
             if known is None or known.kind != "ipc" or context.motion(process.pid, thread.tid) is Motion.MOVING:
                 continue
-            need = known.need or context.need
+            need = known.need or "reply"
             evidence = context.stack_evidence(
                 process.pid,
                 thread.tid,
                 known.frame,
                 f"{member.role} pid {process.pid} waits for {' or '.join(known.peers) or 'a peer'}",
             )
-            for peer in _peers(context, member, known.peers):
+            for peer in _owing(context, process, thread.tid, _peers(context, member, known.peers)):
                 mode: Mode = "write" if known.frame.function.endswith(("enqueue", "acquire_write")) else "read"
                 yield context.edge((process.pid, thread.tid), context.index.owner(peer.pid), "ipc", mode, evidence, need=need)
 
@@ -37,6 +38,24 @@ def _peers(context: Context, member: Member, roles: tuple[str, ...]) -> list[Mem
     mine = context.index.by_pid[member.pid]
     related = [m for m in peers if context.index.by_pid[m.pid].ppid == member.pid or m.pid == mine.ppid]
     return related or peers
+
+
+def _owing(context: Context, process: Process, tid: int, peers: list[Member]) -> list[Member]:
+    """Of several workers the ones that owe this answer.
+
+    vLLM reads the result of a step from one worker only, the first tensor-parallel rank of the last pipeline stage
+    (v1/executor/multiproc_executor.py, _get_output_rank, 0.24 to 0.33). Other calls read from all in turn: one that
+    waits for work itself owes nothing as long as another does not.
+    """
+    stack = process.stack_of(tid)
+    if stack is not None and any(f.function.rsplit(".", 1)[-1] in _STEP for f in stack.frames):
+        stages = [m.rank.pp or 0 for m in peers]
+        return [m for m in peers if (m.rank.pp or 0) == max(stages, default=0) and not m.rank.tp]
+    busy = [m for m in peers if (k := context.known(m.pid, m.pid)) is None or k.need != "work"]
+    return busy or peers
+
+
+_STEP = frozenset({"execute_model", "sample_tokens", "_wait_for_response", "step_with_batch_queue", "step"})
 
 
 def event_edges(context: Context, so_far: list[Edge]) -> Iterator[Edge]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from gpudiag.engines.frames import Known
+from gpudiag.engines.frames import C10D, Known
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence
 from gpudiag.model.server import Member
@@ -70,7 +70,12 @@ def _stands(context: Context, pid: int) -> bool:
 def _collective_edge(context: Context, one: InCollective, holder: str, claim: str) -> Edge:
     pid = one.member.pid
     here = context.stack_evidence(pid, pid, one.known.frame, f"{_label(one.member)} (pid {pid}) stands in {one.op}")
-    there = Evidence(source="source-text", claim=claim, excerpt=_where(context, holder), at=context.at)
+    there = Evidence(
+        source="elimination" if _where(context, holder) else "absence",
+        claim=claim,
+        excerpt=_where(context, holder),
+        at=context.at,
+    )
     # A poll that an idle engine repeats for ever owes nothing by itself, however long it stands there.
     need: Need = "work" if one.known.polls and context.demand.state == "none" else "reply"
     return context.edge((pid, pid), holder, "collective", "arrive", here, there, need=need)
@@ -101,15 +106,15 @@ def _p2p(context: Context) -> Iterator[Edge]:
 
 
 def _peer(context: Context, member: Member, known: Known) -> Member | None:
+    """Who is at the other end: by c10d's global `src` or `dst`; an engine's own send and receive count within a pipeline."""
+    receives = bool(known.op and known.op.startswith("recv"))
     values = known.frame.values
-    names = ("group_src", "src") if known.op and known.op.startswith("recv") else ("group_dst", "dst")
-    number = next((int(values[n]) for n in names if values.get(n, "").isdigit()), None)
-    if number is None:
+    numbers = [values.get(n, "") for n in (("group_src", "src") if receives else ("group_dst", "dst"))]
+    number = next((int(n) for n in numbers if n.isdigit()), None)
+    if number is None or not known.frame.file.endswith(C10D):
         # A pipeline receives from the stage before it and sends to the one behind.
-        return _stage(context, member, -1 if known.op and known.op.startswith("recv") else 1)
-    return next(
-        (m for m in context.server.ranks if number in (m.rank.global_, m.rank.tp if m.rank.global_ is None else None)), None
-    )
+        return _stage(context, member, -1 if receives else 1)
+    return next((m for m in context.server.ranks if context.server.global_rank(m.rank) == number), None)
 
 
 def _stage(context: Context, member: Member, step: int) -> Member | None:

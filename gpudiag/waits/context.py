@@ -79,11 +79,6 @@ class Context:
     def at(self) -> float:
         return self.observation.last.at
 
-    @property
-    def need(self) -> Need:
-        """What an ordinary wait is for: with nothing in flight, everybody waits for work."""
-        return "work" if self.demand.state == "none" else "reply"
-
     def members(self) -> Iterator[tuple[Member, Process]]:
         """Members that are still there, dead ones left out."""
         for member in self.server.members:
@@ -134,9 +129,9 @@ class Context:
         return Evidence(source="python-stack", claim=claim, excerpt=f"pid {pid} tid {tid}: {frame.where}", at=self.at)
 
     def edge(
-        self, waiter: tuple[int, int], holder: Node, kind: WaitKind, mode: Mode, *evidence: Evidence, need: Need | None = None
+        self, waiter: tuple[int, int], holder: Node, kind: WaitKind, mode: Mode, *evidence: Evidence, need: Need = "reply"
     ) -> Edge:
-        wait = Wait(waiter=node.thread(*waiter), holder=holder, kind=kind, need=need or self.need, evidence=evidence)
+        wait = Wait(waiter=node.thread(*waiter), holder=holder, kind=kind, need=need, evidence=evidence)
         return Edge(wait=wait, mode=mode)
 
     def node_edge(self, waiter: Node, holder: Node, kind: WaitKind, mode: Mode, *evidence: Evidence, need: Need) -> Edge:

@@ -27,6 +27,8 @@ class Demand(Struct, frozen=True, kw_only=True):
     requests: int = 0
     age_s: float | None = None
     frontends: tuple[int, ...] = ()
+    kept_open: int = 0
+    """Client connections that have had an answer and stay open: keep-alive, or a stream that stopped in the middle."""
     evidence: tuple[Evidence, ...] = ()
 
 
@@ -44,13 +46,14 @@ def demand(index: Index, server: Server) -> Demand:
     if not listening:
         why: Literal["start", "job"] = "start" if server.engine in ("sglang", "vllm") else "job"
         return Demand(state="pending", why=why, frontends=tuple(fronts))
-    pending = [
+    clients = [
         s
         for s in reading.value
-        if s.inode in owned and _unanswered(s) and _accepted(s, listening) and not _inside(s, index, server)
+        if s.inode in owned and s.state == "ESTABLISHED" and _accepted(s, listening) and not _inside(s, index, server)
     ]
+    pending = [s for s in clients if _unanswered(s)]
     if not pending:
-        return Demand(state="none", frontends=tuple(fronts))
+        return Demand(state="none", frontends=tuple(fronts), kept_open=len(clients))
     ages = [s.last_received_ms / 1000 for s in pending if s.last_received_ms is not None]
     age = max(ages) if ages else None
     waited = f" for {age:.0f} s" if age is not None else ""
@@ -60,15 +63,21 @@ def demand(index: Index, server: Server) -> Demand:
         requests=len(pending),
         age_s=age,
         frontends=tuple(sorted({owned[s.inode] for s in pending})),
+        kept_open=len(clients) - len(pending),
         evidence=(
             Evidence(
                 source="socket-table",
                 claim=f"{len(pending)} client request{'s' if len(pending) != 1 else ''} without an answer{waited}",
-                excerpt=f"{pending[0].local} <- {pending[0].remote}, last byte in {pending[0].last_received_ms} ms ago, last byte out {pending[0].last_sent_ms} ms ago",
+                excerpt=_ages(pending[0]),
                 at=index.snapshot.at,
             ),
         ),
     )
+
+
+def _ages(socket: Socket) -> str:
+    ages = f"last byte in {socket.last_received_ms} ms ago, last byte out {socket.last_sent_ms} ms ago"
+    return f"{socket.local} <- {socket.remote}, {ages}"
 
 
 def _accepted(socket: Socket, listening: set[str]) -> bool:

@@ -71,11 +71,52 @@ class Picture(Context):
         return tuple(e.wait for e in self.edges if node.pid_of(e.waiter) == node.tid_of(e.waiter) or e.waiter in shown)
 
     @cached_property
-    def causes(self) -> tuple[Cause, ...]:
+    def all_causes(self) -> tuple[Cause, ...]:
         """Terminal components over `reply` edges that somebody on the request path waits for, most blamed first."""
         pairs = [(e.waiter, e.holder) for e in self.edges if e.wait.need == "reply"]
         found = causes(pairs, progressing=self._progressing, weights=self._weights)
         return tuple(c for c in found if c.weight > 0)
+
+    @cached_property
+    def causes(self) -> tuple[Cause, ...]:
+        """Those of `all_causes` that anybody is to blame for.
+
+        With no request in flight a chain of waits that ends in a frontend's wait for clients is idleness. With no client
+        connected at all, what rests only on 'it did not move' is none either: nobody asked it to.
+        """
+        if self.demand.state != "none":
+            return self.all_causes
+        busy = [c for c in self.all_causes if not all(self.waits_for_clients(n) for n in c.nodes)]
+        return tuple(c for c in busy if self.demand.kept_open or self._wrong_at_rest(c))
+
+    def waits_for_clients(self, target: Node) -> bool:
+        """Whether a node is a process at the server's door (or outside of it) that waits to be asked something."""
+        pid = node.pid_of(target)
+        if pid is None:
+            return False
+        member = self.server.member(pid)
+        if member is not None and member.role not in FRONT_ROLES:
+            return False
+        known, call = self.known(pid, pid), self.index.syscall(pid, pid)
+        return member is None or (known is not None and known.need == "work") or (call is not None and call.name in _AT_THE_DOOR)
+
+    def _wrong_at_rest(self, cause: Cause) -> bool:
+        """Whether a cause is wrong in a server that nobody asks anything: a lock, a collective, a process that is gone or stopped."""
+        edges = [e for n in cause.nodes for e in self.edges_to(n)]
+        inside = any(e.wait.kind in ("collective", "p2p", "store", "lock", "file-lock", "gil", "device-sync") for e in edges)
+        return inside or any(node.tid_of(n) is None and node.pid_of(n) is not None or n.startswith("rank:") for n in cause.nodes)
+
+    @cached_property
+    def traffic(self) -> bool:
+        """Whether bytes went between the ranks, or from a frontend to a client, between the looks (TCP_INFO)."""
+        pids = {m.pid for m in self.server.members if m.ranked or m.role in FRONT_ROLES}
+        owned = {inode for inode, who in self.index.holders.items() if any(p in pids for p, _ in who)}
+        then = self.before.sockets
+        return any(
+            (s.bytes_sent or 0) > (before.bytes_sent or 0)
+            for inode, s in self.index.sockets.items()
+            if inode in owned and s.family == "tcp" and (before := then.get(inode)) is not None
+        )
 
     @cached_property
     def _progressing(self) -> frozenset[Node]:
@@ -128,4 +169,7 @@ class Picture(Context):
         return tuple(m for m in self.server.ranks if m.pid in pids and node.thread(m.pid, m.pid) in cause.waiters)
 
 
+_AT_THE_DOOR = frozenset(
+    {"accept", "accept4", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6"}
+)
 _PATH_ROLES = frozenset({"engine-core", "detokenizer", "controller", "coordinator", "worker", "scheduler"})

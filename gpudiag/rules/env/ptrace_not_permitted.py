@@ -10,7 +10,7 @@ from gpudiag.model.reading import Unavailable
 from gpudiag.rules.base import Rule, finding
 from gpudiag.waits.picture import Picture
 
-_REFUSED = re.compile(r"permi|not permitted|ptrace|denied", re.IGNORECASE)
+_REFUSED = re.compile(r"permi|ptrace|denied|refuses|dumpable|belongs to uid|another user", re.IGNORECASE)
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:

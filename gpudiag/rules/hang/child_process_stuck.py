@@ -20,7 +20,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         if moved is None or end.motion in (Motion.MOVING, Motion.SPINNING) or not _is_tool(picture, end):
             continue
         where = standing(picture, end.pid, end.tid)
-        links: list[Link] = [waited_for(picture, end.cause), moved]
+        links: list[Link] = [*waited_for(picture, end.cause), moved]
         links += [where] if where else []
         if not picture.edges_to(end.node):
             continue

@@ -20,11 +20,17 @@ COMPILE_FILES = (
 """Files whose presence on a stack means that a kernel or a graph is being compiled (torch 2.14, triton 3.7, flashinfer 0.6)."""
 
 
+MIN_SHARE = 0.05
+"""Share of a processor below which a compiler is not at work, whatever its lines do."""
+
+
 def evaluate(picture: Picture) -> Iterator[Finding]:
     for end in terminals(picture):
         if end.motion not in (Motion.SPINNING, Motion.MOVING) or not _compiles(picture, end):
             continue
         ticks = _cpu_s(picture, end.process)
+        if end.motion is Motion.MOVING and ticks < MIN_SHARE * picture.observation.span_s:
+            continue
         evidence = Evidence(
             source="cpu-time",
             claim=f"pid {end.pid} ({_tool(end.process)}) used {ticks:.1f} s of processor time in {picture.observation.span_s:.1f} s",
@@ -37,7 +43,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             RULE.name,
             RULE.severity,
             title=f"{owner} compiles ({_tool(end.process)} is at work); {waiting(picture, end.cause)}: slow, not hung",
-            links=((evidence,), waited_for(picture, end.cause)),
+            links=((evidence,), *waited_for(picture, end.cause)),
             culprits=(culprit(picture, end.node),),
             consequences=consequences(picture, end.cause),
             next_steps=(

@@ -29,7 +29,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             claim=f"{who} has not launched {missing}, which the others wait in, so the kernel on its GPU is another one",
             at=picture.at,
         )
-        links: list[Link] = [tuple(lead_evidence(lead, picture) for lead in owed[:8]), waited_for(picture, cause), (not_it,)]
+        links: list[Link] = [tuple(lead_evidence(lead, picture) for lead in owed[:8]), *waited_for(picture, cause), (not_it,)]
         links.append((resident_all_along(picture, device),))
         ranks = len({lead.ahead.pid for lead in owed})
         yield finding(

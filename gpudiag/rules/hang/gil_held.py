@@ -22,7 +22,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             RULE.name,
             RULE.severity,
             title=f"{label(picture, end.node)}: thread {end.tid} keeps the interpreter lock; {waiting(picture, end.cause)}",
-            links=(waited_for(picture, end.cause), moved),
+            links=(*waited_for(picture, end.cause), moved),
             culprits=(culprit(picture, end.node),),
             consequences=consequences(picture, end.cause),
             notes=standing(picture, end.pid, end.tid),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.process import STOPPED
+from gpudiag.model.server import Member
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.rules.hang.standing import culprit
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
@@ -18,28 +18,30 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
     if not ranks or picture.lost or any(p.state in STOPPED for _, p in picture.members()):
         return
-    if picture.demand.state == "pending" or _stuck(picture):
+    if picture.demand.state == "pending" or any(not _moves(picture, c.nodes) for c in picture.causes):
         return
     looked = picture.demand.state == "none"
-    in_work_loop = [m for m in ranks if (k := picture.known(m.pid, m.pid)) is not None and k.need == "work"]
-    if not looked and len(in_work_loop) < len(ranks):
+    working = [m for m in ranks if _in_work_loop(picture, m)]
+    if any(m not in working and not (looked and _rests(picture, m)) for m in ranks):
         return
     links: list[Link] = []
     if looked:
         links.append((Evidence(source="socket-table", claim="no client connection waits for an answer", at=picture.at),))
-    for member in in_work_loop:
+    for member in working:
         known = picture.known(member.pid, member.pid)
         if known is not None:
-            links.append(
-                (picture.stack_evidence(member.pid, member.pid, known.frame, f"{member.role} pid {member.pid} waits for work"),)
-            )
+            claim = f"{member.role} pid {member.pid} waits for work"
+            links.append((picture.stack_evidence(member.pid, member.pid, known.frame, claim),))
+    if len(working) < len(ranks):
+        links.append(
+            (Evidence(source="elimination", claim="no rank waits for anything but a frontend that nobody asks", at=picture.at),)
+        )
     yield finding(
         RULE.code,
         RULE.name,
         RULE.severity,
         title="idle, not hung: no request is in flight",
         links=links,
-        culprits=tuple(culprit(picture, f"pid:{m.pid}") for m in ranks[:1]),
         subjects=tuple(f"pid:{m.pid}" for m in ranks),
         next_steps=(
             "send one request with a deadline, then attach again while it waits: `curl -m 30 .../v1/completions -d ...`",
@@ -47,18 +49,23 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     )
 
 
-def _stuck(picture: Picture) -> bool:
-    """Somebody waits for an answer from a thread that does not move, request or not."""
-    for cause in picture.causes:
-        moving = any(_moves(picture, n) for n in cause.nodes)
-        if not moving:
-            return True
-    return False
+def _in_work_loop(picture: Picture, member: Member) -> bool:
+    known = picture.known(member.pid, member.pid)
+    return known is not None and known.need == "work"
 
 
-def _moves(picture: Picture, target: str) -> bool:
-    pid = node.pid_of(target)
-    return pid is not None and picture.motion(pid, node.tid_of(target) or pid) in (Motion.MOVING, Motion.SPINNING)
+def _rests(picture: Picture, member: Member) -> bool:
+    """Whether a rank looks for work again and again, or waits, through others or not, for nobody but an idle frontend."""
+    if picture.motion(member.pid, member.pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING):
+        return True
+    me = node.thread(member.pid, member.pid)
+    ends = [c for c in picture.all_causes if me in c.waiters or me in c.nodes]
+    return bool(ends) and all(picture.waits_for_clients(n) or _moves(picture, c.nodes) for c in ends for n in c.nodes)
+
+
+def _moves(picture: Picture, nodes: Iterable[str]) -> bool:
+    threads = [(pid, node.tid_of(n) or pid) for n in nodes if (pid := node.pid_of(n)) is not None]
+    return any(picture.motion(pid, tid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING) for pid, tid in threads)
 
 
 RULE = Rule(code="GPD318", name="idle-not-hung", severity="info", evaluate=evaluate, specificity=10)

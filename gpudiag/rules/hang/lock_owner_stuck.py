@@ -19,7 +19,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         if not into or moved is None or end.motion in (Motion.MOVING, Motion.SPINNING):
             continue
         where = standing(picture, end.pid, end.tid)
-        links: list[Link] = [waited_for(picture, end.cause), moved]
+        links: list[Link] = [*waited_for(picture, end.cause), moved]
         links += [where] if where else []
         what = "a file lock" if into[0].wait.kind == "file-lock" else "a lock"
         yield finding(

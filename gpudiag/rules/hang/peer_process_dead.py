@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.process import GONE
-from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import consequences, culprit, label, standing, waiting
@@ -48,21 +47,24 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
 
 
 def _links(picture: Picture, path: str, edge: Edge) -> list[Link] | None:
-    """Nobody at all has the far end: proven. Only copies of it are left, and a process is missing: by elimination."""
-    waiter = node.pid_of(edge.waiter)
+    """Only inherited copies of the far end are left, and a process is missing.
+
+    If nobody at all had it, the kernel would end the wait: then somebody has it who cannot be seen from here.
+    """
+    waiter = node.pid_of(edge.waiter) or 0
     inode = int(path.partition("[")[2].rstrip("]") or 0)
     held = picture.index.holders.get(inode, ())
-    far = {p for p, f in held if (f.writable if edge.mode == "read" else f.readable)}
-    if not far:
-        return [edge.wait.evidence] if _all_readable(picture) else None
-    gone = _missing(picture, waiter or 0)
-    if gone is None or any(
-        picture.motion(p, t.tid) in (Motion.MOVING, Motion.SPINNING) for p in far for t in picture.index.by_pid[p].threads
-    ):
+    far = {p: f.fd for p, f in held if (f.writable if edge.mode == "read" else f.readable)}
+    own = {f.fd for p, f in held if p == waiter}
+    gone = _missing(picture, waiter)
+    if not far or gone is None or any(p != waiter and fd not in own for p, fd in far.items()):
+        return None
+    if any(picture.motion(p, t.tid) in (Motion.MOVING, Motion.SPINNING) for p in far for t in picture.index.by_pid[p].threads):
         return None
     eliminated = Evidence(
         source="elimination",
-        claim=f"the far end is open only in {', '.join(f'pid {p}' for p in sorted(far))}: inherited copies in processes that do not move",
+        claim=f"the far end is open only in {', '.join(f'pid {p}' for p in sorted(far))}, under the number it has in the process "
+        "that waits: inherited copies, in processes that do not move",
         at=picture.at,
     )
     return [edge.wait.evidence, (gone,), (eliminated,)]
@@ -93,11 +95,6 @@ def _children(picture: Picture, pid: int) -> set[str]:
     """The kinds of living children of a process, by title without numbers and paths."""
     words = (c.title.split(" ")[0].rsplit("/", 1)[-1] for c in picture.index.children.get(pid, ()) if c.state not in GONE)
     return {re.sub(r"\d+", "N", w) for w in words if not w.startswith("python")}
-
-
-def _all_readable(picture: Picture) -> bool:
-    """Whether every process of the server showed its descriptors: else the writer may be the one that did not."""
-    return all(isinstance(p.fds, Ok) for m, p in picture.members())
 
 
 RULE = Rule(code="GPD309", name="peer-process-dead", severity="error", evaluate=evaluate, specificity=80)

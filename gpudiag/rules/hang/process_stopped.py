@@ -26,9 +26,11 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             continue
         traced = process.state == "t" or process.tracer_pid > 0
         how = f"held by the debugger pid {process.tracer_pid}" if traced else "stopped by a signal (state T)"
+        # A profiler stops a process for milliseconds: one look alone may have met just that.
+        when = "in every look" if picture.observation.has_change else "in the one look that was taken"
         state = Evidence(
-            source="process-state",
-            claim=f"pid {process.pid} is {how} in every look",
+            source="process-state" if picture.observation.has_change else "one-look",
+            claim=f"pid {process.pid} is {how} {when}",
             excerpt=f"State: {process.state}, TracerPid: {process.tracer_pid}",
             at=picture.at,
         )

@@ -26,7 +26,7 @@ def _idle_peer(picture: Picture) -> Iterator[Finding]:
         moved = still(picture, end.pid, end.tid)
         if known is None or known.need != "work" or not into or moved is None or end.motion is not Motion.FROZEN:
             continue
-        links: list[Link] = [waited_for(picture, end.cause), standing(picture, end.pid, end.tid), moved]
+        links: list[Link] = [*waited_for(picture, end.cause), standing(picture, end.pid, end.tid), moved]
         yield finding(
             RULE.code,
             RULE.name,

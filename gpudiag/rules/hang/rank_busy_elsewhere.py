@@ -30,7 +30,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         if not frozen:
             continue
         waits = still(picture, node.pid_of(frozen[0]) or 0, node.tid_of(frozen[0]) or 0)
-        links: list[Link] = [waited_for(picture, end.cause), standing(picture, end.pid, end.tid)]
+        links: list[Link] = [*waited_for(picture, end.cause), standing(picture, end.pid, end.tid)]
         links += [waits] if waits is not None else []
         yield finding(
             RULE.code,

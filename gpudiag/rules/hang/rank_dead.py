@@ -22,7 +22,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             continue
         links: list[Link] = [(gone.evidence,)]
         if cause is not None:
-            links.append(waited_for(picture, cause))
+            links += waited_for(picture, cause)
         waiters = f"; {waiting(picture, cause)}" if cause is not None else ""
         who = label(picture, gone.node) if gone.node != OUTSIDE else "a rank"
         yield finding(

@@ -8,7 +8,18 @@ from gpudiag.model.finding import Finding
 from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.rules.hang.standing import Terminal, consequences, culprit, frame_of, label, standing, still, terminals, waited_for
+from gpudiag.rules.hang.standing import (
+    Terminal,
+    all_waits,
+    consequences,
+    culprit,
+    frame_of,
+    label,
+    standing,
+    still,
+    terminals,
+    waited_for,
+)
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
@@ -25,7 +36,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             continue
         frame = frame_of(picture, end.node)
         where = f" in {frame.function}" if frame else ""
-        links: list[Link] = [waited_for(picture, end.cause), standing(picture, end.pid, end.tid), moved]
+        links: list[Link] = [*waited_for(picture, end.cause), standing(picture, end.pid, end.tid), moved]
         count = f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''} wait{'s' if len(ranks) == 1 else ''}"
         yield finding(
             RULE.code,
@@ -35,6 +46,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             links=links,
             culprits=(culprit(picture, end.node),),
             consequences=consequences(picture, end.cause),
+            notes=all_waits(picture, end.cause),
             next_steps=(
                 f"look at the line where {label(picture, end.node)} stands: it must come to the collective that the others wait in",
                 f"a firmer verdict takes five seconds: `gpudiag attach {picture.server.root_pid} --once --confirm`",

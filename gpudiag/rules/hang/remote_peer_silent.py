@@ -27,7 +27,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             RULE.name,
             RULE.severity,
             title=f"{label(picture, waiter)} waits for {address}, which is silent{others}",
-            links=(waited_for(picture, cause), moved),
+            links=(*waited_for(picture, cause), moved),
             culprits=(culprit(picture, waiter),),
             subjects=(target, waiter),
             consequences=consequences(picture, cause),

@@ -9,49 +9,59 @@ from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.rules.hang.standing import consequences, culprit, label, standing, waited_for, waiting
+from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, waited_for, waiting
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    for cause in picture.causes:
-        target = cause.nodes[0]
-        into = [e for e in picture.edges_to(target) if e.wait.kind == "store"]
-        if cause.cyclic or not into:
-            continue
-        pid, tid = node.pid_of(target), node.tid_of(target)
-        links: list[Link] = [waited_for(picture, cause)]
-        if pid is not None and tid is not None:
-            if picture.motion(pid, tid) in (Motion.MOVING, Motion.SPINNING):
-                continue
-            links.append(standing(picture, pid, tid) or waited_for(picture, cause))
-        waiter = into[0].waiter
-        moved = picture.still_evidence(node.pid_of(waiter) or 0, node.tid_of(waiter) or 0)
-        if moved is None:
-            continue
-        links.append((moved,))
-        names = _absent(picture, target)
-        yield finding(
-            RULE.code,
-            RULE.name,
-            RULE.severity,
-            title=f"{names} never joined the rendezvous; {waiting(picture, cause)}",
-            links=links,
-            culprits=(culprit(picture, target),),
-            consequences=consequences(picture, cause),
-            notes=_addresses(picture),
-            next_steps=(
-                f"find out why {names} is not there: its process, its log, its host",
-                "check that every host uses the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE, and that the port is reachable",
-            ),
-        )
+    open_causes = [
+        c for c in picture.causes if not c.cyclic and any(e.wait.kind == "store" for n in c.nodes for e in picture.edges_to(n))
+    ]
+    absent = [c for c in open_causes if not _at_work(picture, c.nodes[0])]
+    if not absent:
+        return
+    waiter = next(e.waiter for e in picture.edges_to(absent[0].nodes[0]) if e.wait.kind == "store")
+    moved = still(picture, node.pid_of(waiter) or 0, node.tid_of(waiter) or 0)
+    if moved is None:
+        return
+    here = [c.nodes[0] for c in absent if node.pid_of(c.nodes[0]) is not None or c.nodes[0] in {g.node for g in picture.lost}]
+    elsewhere = [c.nodes[0] for c in absent if c.nodes[0] not in here]
+    links: list[Link] = [*waited_for(picture, absent[0]), moved]
+    links += [standing(picture, node.pid_of(n) or 0, node.tid_of(n) or 0) for n in here[:1]]
+    if not here:
+        claim = "whether they joined from another host is not visible from this one"
+        links.append((Evidence(source="absence", claim=claim, at=picture.at),))
+    names = _names(picture, here or elsewhere)
+    said = "never joined the rendezvous" if here else "not on this host: the rendezvous waits for what may never have joined"
+    yield finding(
+        RULE.code,
+        RULE.name,
+        RULE.severity,
+        title=f"{names} {said}; {waiting(picture, absent[0])}",
+        links=links,
+        culprits=tuple(culprit(picture, n) for n in (here or elsewhere)[:8]),
+        consequences=consequences(picture, absent[0]),
+        notes=_addresses(picture),
+        next_steps=(
+            f"find out why {names} {'is' if len(here or elsewhere) == 1 else 'are'} not there: process, log, host",
+            "check that every host uses the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE, and that the port is reachable",
+        ),
+    )
 
 
-def _absent(picture: Picture, target: str) -> str:
-    if target.startswith("rank:"):
-        return f"rank {target.rpartition(':')[2]}"
-    return label(picture, target)
+def _at_work(picture: Picture, target: str) -> bool:
+    """A rank that is still on its way (it imports, it loads) has not failed to come."""
+    pid = node.pid_of(target)
+    return pid is not None and picture.motion(pid, node.tid_of(target) or pid) in (Motion.MOVING, Motion.SPINNING)
+
+
+def _names(picture: Picture, nodes: list[str]) -> str:
+    names = [f"rank {n.rpartition(':')[2]}" if n.startswith("rank:") else label(picture, n) for n in nodes]
+    if len(names) == 1:
+        return names[0]
+    shown = ", ".join(n.removeprefix("rank ") for n in names[:8])
+    return f"ranks {shown}{' ...' if len(names) > 8 else ''}"  # noqa: PLR2004
 
 
 def _addresses(picture: Picture) -> tuple[Evidence, ...]:

@@ -26,6 +26,9 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         links: list[Link] = [[e for e in evidence if e.source in ("python-stack", "file-locks")] or evidence]
         nobody = [e for e in evidence if e.source in ("open-files", "open-files-here", "absence")]
         links += [[e for e in evidence if e.source == "file-system"], nobody] if fact is not None else [nobody or evidence]
+        if fact is not None and not any("torch/utils/file_baton.py" in e.excerpt for e in evidence):
+            claim = "whether the maker of this file keeps it open while it works is not known; if not, it may be alive"
+            links.append((Evidence(source="convention", claim=claim, at=picture.at),))
         waiters = [e.waiter for e in into]
         first = label(picture, waiters[0])
         more = f" and {len(waiters) - 1} more" if len(waiters) > 1 else ""

@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from gpudiag.engines.frames import telling_frame
 from gpudiag.model import node
-from gpudiag.model.finding import Consequence, Culprit, Evidence
+from gpudiag.model.finding import CONFIDENCE_ORDER, Consequence, Culprit, Evidence
 from gpudiag.model.node import Node
 from gpudiag.model.process import Process, Syscall
 from gpudiag.model.reading import Ok
 from gpudiag.model.server import Member, Rank, Server
 from gpudiag.model.stack import Frame
-from gpudiag.rules.confidence import Link
+from gpudiag.rules.confidence import Link, chain
 from gpudiag.waits.graph import Cause
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
@@ -51,15 +51,8 @@ def terminals(picture: Picture) -> Iterator[Terminal]:
 
 
 def global_rank(rank: Rank, server: Server) -> int | None:
-    """The global rank, computed from coordinates where they determine it (tensor parallel innermost, then pipeline, then data)."""
-    if rank.global_ is not None:
-        return rank.global_
-    if rank.tp is None and rank.pp is None:
-        return rank.dp
-    ranks = [m.rank for m in server.members if m.ranked]
-    tp_size = 1 + max((r.tp for r in ranks if r.tp is not None), default=0)
-    pp_size = 1 + max((r.pp for r in ranks if r.pp is not None), default=0)
-    return ((rank.dp or 0) * pp_size + (rank.pp or 0)) * tp_size + (rank.tp or 0)
+    """See Server.global_rank."""
+    return server.global_rank(rank)
 
 
 def label(picture: Picture, target: Node) -> str:
@@ -127,13 +120,20 @@ def consequences(picture: Picture, cause: Cause) -> tuple[Consequence, ...]:
     return tuple(found)
 
 
-def waited_for(picture: Picture, cause: Cause) -> tuple[Evidence, ...]:
-    """The edges that end at the cause, at most eight."""
-    found: list[Evidence] = []
-    for target in cause.nodes:
-        for edge in picture.edges_to(target):
-            if edge.waiter not in cause.nodes:
-                found += edge.wait.evidence
+def waited_for(picture: Picture, cause: Cause) -> list[Link]:
+    """That somebody waits for the cause: one edge is enough, and it needs all of its own evidence. The best edge speaks."""
+    into = [e for target in cause.nodes for e in picture.edges_to(target) if e.waiter not in cause.nodes or cause.cyclic]
+    if not into:
+        return []
+    best = max(into, key=lambda e: CONFIDENCE_ORDER[chain([(one,) for one in e.wait.evidence])])
+    return [(one,) for one in best.wait.evidence]
+
+
+def all_waits(picture: Picture, cause: Cause) -> tuple[Evidence, ...]:
+    """The evidence of every edge that ends at the cause, at most eight pieces, for notes."""
+    found = [
+        one for target in cause.nodes for e in picture.edges_to(target) if e.waiter not in cause.nodes for one in e.wait.evidence
+    ]
     return tuple(dict.fromkeys(found))[:8]
 
 

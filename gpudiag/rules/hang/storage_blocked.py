@@ -9,7 +9,8 @@ from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.process import Process
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.rules.hang.standing import consequences, culprit, label, standing, waiting
+from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, waiting
+from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
 _OWN_CHILD = ("wait_for_vfork_done", "kernel_clone", "do_fork")
@@ -32,15 +33,16 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             excerpt=f"wchan {wchan or 'not shown'}",
             at=picture.at,
         )
-        moved = picture.still_evidence(process.pid, process.pid)
-        links: list[Link] = [(state,)]
-        links += [(moved,)] if moved is not None else []
+        moved = still(picture, process.pid, process.pid)
+        if moved is None or picture.motion(process.pid, process.pid) is not Motion.FROZEN:
+            continue
+        links: list[Link] = [(state,), moved]
         waiters = f"; {waiting(picture, cause)}" if cause is not None else ""
         yield finding(
             RULE.code,
             RULE.name,
             RULE.severity,
-            title=f"{label(picture, target)} is blocked in the kernel on storage{waiters}",
+            title=f"{label(picture, target)} is blocked in the kernel, as on storage that does not answer{waiters}",
             links=links,
             culprits=(culprit(picture, target),),
             consequences=consequences(picture, cause) if cause is not None else (),

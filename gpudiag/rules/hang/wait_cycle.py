@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpudiag.model import node
-from gpudiag.model.finding import Finding
+from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.node import Node
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
@@ -32,6 +32,10 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             if any(m is None for m in moved):
                 continue
             links += [(m,) for m in moved if m is not None]
+        timed = [n for n in cause.nodes if _has_time_limit(picture, n)]
+        if timed:
+            claim = f"thread {node.tid_of(timed[0])} waits with a time limit, so the circle may open by itself"
+            links.append((Evidence(source="absence", claim=claim, at=picture.at),))
         others = f"; {waiting(picture, cause)}" if picture.waiting_ranks(cause) else ""
         yield finding(
             RULE.code,
@@ -42,10 +46,18 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             culprits=tuple(culprit(picture, n) for n in chain),
             consequences=consequences(picture, cause),
             next_steps=(
-                "this is a deadlock: it cannot end by itself; restart the server",
+                "wait for the time limit and attach again"
+                if timed
+                else "this is a deadlock: it cannot end by itself; restart the server",
                 "report the lines above with both stacks to whoever owns the code: two paths take the same locks in opposite order",
             ),
         )
+
+
+def _has_time_limit(picture: Picture, target: Node) -> bool:
+    """futex(2) takes its time limit as the fourth argument; acquire(timeout=...) sets it."""
+    call = picture.index.syscall(node.pid_of(target) or 0, node.tid_of(target) or 0)
+    return call is not None and call.name == "futex" and len(call.args) > 3 and call.args[3] != 0  # noqa: PLR2004
 
 
 def _held(picture: Picture, target: Node) -> bool:
