@@ -54,6 +54,9 @@ def _with_install(facts: Facts, python: str) -> Facts:
     found = install.describe(python)
     environment = found.environment
     if not isinstance(environment, Ok):
+        # Nothing else can be asked of this interpreter: what was wanted is as unknown as the environment itself.
+        imported = NOT_ASKED if facts.asked.depth == "fast" else environment
+        found = replace(found, verification=environment, stale_caches=environment, imports=imported)
         return replace(facts, install=Ok(value=found, at=facts.at), libraries=environment)
     about = environment.value
     engines = install.engines_in(about, facts.asked)
