@@ -88,6 +88,7 @@ def zombie(process: Process) -> Process:
         shared_memory=gone,
         libraries=gone,
         syscalls=gone,
+        polls=gone,
         futexes=gone,
         stacks=gone,
         lock_uses=gone,

@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,9 +58,16 @@ def program(
 
     `path` is put on its module search path.
     """
-    command = [*prefix, executable, "-c", PRELUDE + textwrap.dedent(code), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(path)} if path else None
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with contextlib.ExitStack() as opened:
+        source = opened.enter_context(tempfile.NamedTemporaryFile("w", suffix=".py"))
+        source.write(PRELUDE + textwrap.dedent(code))
+        source.flush()
+        os.chmod(source.name, 0o644)
+        command = [*prefix, executable, source.name, *arguments]
+        process = opened.enter_context(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        )
         stdout = cast("IO[str]", process.stdout)
         try:
             assert select.select([stdout], [], [], START_S)[0], "the program did not get ready"
