@@ -13,9 +13,11 @@ from typing import Final
 
 from gpudiag.collect.expressions import Expressions, Place
 from gpudiag.collect.memory import TargetMemory
-from gpudiag.collect.pyobject import MAX_TEXT, PyObjects
+from gpudiag.collect.pyobject import PyObjects
+from gpudiag.collect.pystructs import MAX_TEXT
 from gpudiag.collect.python_target import supported_layout
-from gpudiag.collect.source import Function, SourceFiles, Unreadable
+from gpudiag.collect.source import Function, Unreadable
+from gpudiag.collect.source_files import SourceFiles
 from gpudiag.collect.syntax_polls import WORDS, Poll, polls_at
 from gpudiag.collect.target_files import working_directory
 from gpudiag.model.stack import FilePoll, PyStack

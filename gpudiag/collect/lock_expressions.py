@@ -14,7 +14,8 @@ from gpudiag.collect.expressions import Expressions, Place
 from gpudiag.collect.memory import TargetMemory
 from gpudiag.collect.pylock import PyLock, lock_behind
 from gpudiag.collect.pyobject import PyFunction
-from gpudiag.collect.source import Function, Scope, SourceFiles, Unreadable
+from gpudiag.collect.source import Function, Scope, Unreadable
+from gpudiag.collect.source_files import SourceFiles
 from gpudiag.collect.syntax_locks import Taken, held_at_end, held_at_yield
 from gpudiag.model.stack import Frame, PyStack
 

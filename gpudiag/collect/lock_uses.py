@@ -23,7 +23,8 @@ from gpudiag.collect.pylock import PyLock, asleep_on, lock_behind
 from gpudiag.collect.pyobject import PyObjects
 from gpudiag.collect.python_target import supported_layout
 from gpudiag.collect.shared_mappings import SharedMappings
-from gpudiag.collect.source import Function, SourceFiles, Unreadable
+from gpudiag.collect.source import Function, Unreadable
+from gpudiag.collect.source_files import SourceFiles
 from gpudiag.collect.syntax_locks import Acquire, Taken, acquire_at, held_at
 from gpudiag.model.stack import Frame, LockUse, PyStack
 

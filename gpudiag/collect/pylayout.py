@@ -105,9 +105,7 @@ _LAYOUTS: Final = {
         Layout((3, 11), "pointer", 872, 48, 72, 92, 72, tagged_int=False),
         Layout((3, 12), "tagged-pointer", 880, 40, 56, 88, 68, tagged_int=True),
         Layout((3, 13), "inline", 880, 40, 56, 88, 68, tagged_int=True),
-        Layout(
-            (3, 14), "inline", 880, 40, 56, 88, 68, tagged_int=True, tuple_items=32, flags_in_refcount=True, mutex_locks=True
-        ),
+        Layout((3, 14), "inline", 880, 40, 56, 88, 68, tagged_int=True, tuple_items=32, flags_in_refcount=True, mutex_locks=True),
     )
 }
 

@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from gpudiag.collect.memory import TargetMemory
-from gpudiag.collect.pyobject import PyObjects, not_mapped
+from gpudiag.collect.pyobject import PyObjects
+from gpudiag.collect.pystructs import not_mapped
 
 Kind = Literal["lock", "rlock", "condition", "semaphore", "unknown"]
 

@@ -1,39 +1,25 @@
-"""The source code behind a frame, as the target's file system has it now.
+"""The function behind a frame, found in the text of its file.
 
 Only the function that a frame is in is parsed, not its file: a scheduler of 5000 lines costs 0.1 s to parse, its
-function a millisecond. What cannot be trusted to be the code that runs (a file changed after the process started, a
-line outside the function) is refused with a reason.
+function a millisecond. A line outside the function that it should be in is refused: then the text is not the code that
+runs.
 """
 
 from __future__ import annotations
 
 import ast
-import io
-import os
 import re
-import time
-import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from gpudiag.collect import procfs
-from gpudiag.collect.target_files import open_regular
-
-SIZE_LIMIT: Final = 4 << 20
 WHOLE_FILE_LIMIT: Final = 64 << 10
 """Largest file, in bytes, that is parsed whole: for code outside any function, or where the function was not found."""
 
-_SUFFIXES: Final = (".py", ".pyw")
 _BLOCK_LIMIT: Final = 256 << 10
-_CACHED_FILES: Final = 64
-_STARTED_SLACK_S: Final = 0.1
-"""A start time is known to a clock tick (10 ms), file times on coarse file systems to less."""
 _CANDIDATES: Final = 8
 _MAX_DECORATORS: Final = 40
 """Lines between the first line of a function and its `def`."""
-_PARSE_BUDGET: Final = 2 << 20
-"""Characters that one look parses for one process, about a second's worth: its source is as hostile as its memory."""
 
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
@@ -170,85 +156,6 @@ class SourceFile:
         return len(self.lines)
 
 
-_cache: dict[tuple[int, int, int, int], SourceFile | Unreadable] = {}
-"""By device, inode, mtime (ns) and size: two looks at one server, and ranks that share files, read each file once."""
-
-
-class SourceFiles:
-    """The source files of one process."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._files: dict[str, SourceFile | Unreadable] = {}
-        self._started: float | None = None
-        self._budget = _PARSE_BUDGET
-
-    def function(self, path: str, qualname: str, line: int, *words: tuple[str, ...]) -> Function | Unreadable:
-        """The parsed function of a frame, or why there is none.
-
-        Each group of `words` has to be in the text with one of its words: the cheap question, before anything is parsed.
-        Never raises: a target that is gone is a reason too.
-        """
-        file = self._file(path)
-        block = file if isinstance(file, Unreadable) else file.block(qualname, line)
-        if isinstance(block, Unreadable):
-            return block
-        if not all(block.mentions(group) for group in words):
-            return Unreadable("nothing of interest in it")
-        if not block.parsed:
-            self._budget -= block.length
-        return block.function(qualname, line) if self._budget >= 0 else Unreadable("too much source to parse")
-
-    def definition(self, path: str, qualname: str, line: int) -> Function | Unreadable:
-        """The parsed function whose code starts at `line`, or why there is none."""
-        file = self._file(path)
-        if isinstance(file, Unreadable):
-            return file
-        found = file.definition(qualname, line)
-        return Unreadable("the function is not where it was") if found is None else self.function(path, qualname, found)
-
-    def _file(self, path: str) -> SourceFile | Unreadable:
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = self._open(path)
-        return file
-
-    def _open(self, path: str) -> SourceFile | Unreadable:
-        if path.startswith("<") or not path.endswith(_SUFFIXES):
-            return Unreadable("no source file")
-        try:
-            fd = open_regular(self._pid, path, _SUFFIXES)
-        except OSError as error:
-            return Unreadable(f"cannot open the source: {error.strerror}")
-        try:
-            return self._load(fd)
-        except OSError as error:
-            return Unreadable(f"cannot read the source: {error.strerror}")
-        finally:
-            os.close(fd)
-
-    def _load(self, fd: int) -> SourceFile | Unreadable:
-        status = os.fstat(fd)
-        if status.st_mtime > self._start_time() + _STARTED_SLACK_S:
-            return Unreadable("the source changed after the process started")
-        if status.st_size > SIZE_LIMIT:
-            return Unreadable(f"the source is larger than {SIZE_LIMIT >> 20} MiB")
-        key = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-        if key not in _cache:
-            while len(_cache) >= _CACHED_FILES:
-                del _cache[next(iter(_cache))]
-            _cache[key] = _decode(_read(fd))
-        return _cache[key]
-
-    def _start_time(self) -> float:
-        """Unix time at which the process started."""
-        if self._started is None:
-            ticks = procfs.parse_stat(procfs.read_once(f"/proc/{self._pid}/stat", procfs.STAT_LIMIT)).start_ticks
-            boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-            self._started = boot + ticks / os.sysconf("SC_CLK_TCK")
-        return self._started
-
-
 def find_function(tree: ast.Module, qualname: str, line: int) -> Function | Unreadable:
     """The function called `qualname` (as in __qualname__, or a tail of it) whose text holds `line`."""
     if qualname == "<module>":
@@ -309,23 +216,3 @@ def _defines(line: str, name: str) -> bool:
 
 def _indent(line: str) -> int:
     return len(line[: len(line) - len(line.lstrip())].expandtabs(8))
-
-
-def _read(fd: int) -> bytes:
-    parts = []
-    left = SIZE_LIMIT + 1
-    while left > 0 and (part := os.read(fd, left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
-def _decode(data: bytes) -> SourceFile | Unreadable:
-    if len(data) > SIZE_LIMIT:
-        return Unreadable(f"the source is larger than {SIZE_LIMIT >> 20} MiB")
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        text = data.decode(encoding)
-    except (SyntaxError, UnicodeDecodeError, LookupError):
-        return Unreadable("the source is not text")
-    return SourceFile(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), len(data))

@@ -148,10 +148,14 @@ SCENARIOS: dict[str, set[Seen]] = {
 }
 
 
+def program(scenario: str) -> str:
+    return "wrapped_locks.py" if scenario in ("wrappers", "processes") else "locks.py"
+
+
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_who_waits_for_which_lock_and_who_holds_it(version: str, scenario: str) -> None:
-    with running(version, "locks.py", scenario) as target:
+    with running(version, program(scenario), scenario) as target:
         settles(target, SCENARIOS[scenario])
 
 
@@ -184,7 +188,7 @@ def asleep_on(pid: int, tid: int) -> int:
 
 @pytest.mark.parametrize("scenario", ["ab_ba", "rlock_owner", "condition_wait", "semaphore", "wrappers"])
 def test_the_same_without_the_system_calls_of_the_threads(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(VERSIONS[-1], "locks.py", scenario) as target:
+    with running(VERSIONS[-1], program(scenario), scenario) as target:
         settles(target, SCENARIOS[scenario])
         monkeypatch.setattr(module, "_FUTEX", None)
         assert seen(target) == SCENARIOS[scenario]
@@ -210,7 +214,7 @@ def test_two_instances_of_the_same_code_have_locks_of_their_own() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_lock_of_several_processes_has_one_name_in_all_of_them(version: str) -> None:
-    with running(version, "locks.py", "across_processes") as target:
+    with running(version, "wrapped_locks.py", "across_processes") as target:
         settles(target, {waits("wants", "across", "across")})
         (child,) = (replace(target, pid=pid) for pid in target.said["children"])
         settles(child, {holds("MainThread", "across", "across")} | stuck("MainThread"))
@@ -221,7 +225,7 @@ def test_a_lock_of_several_processes_has_one_name_in_all_of_them(version: str) -
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_idle_workers_that_take_turns_at_a_queue_wait_for_no_lock(version: str) -> None:
-    with running(version, "locks.py", "idle_workers") as target:
+    with running(version, "wrapped_locks.py", "idle_workers") as target:
         first, second = (replace(target, pid=pid) for pid in target.said["children"])
         reads = {holds("MainThread", "rlock", "self._rlock")}
         wait_until(lambda: seen(first) | seen(second) == reads, "a worker that reads the queue")
@@ -244,31 +248,31 @@ def functions(stack: PyStack) -> set[str]:
 @pytest.fixture
 def copied(tmp_path: Path) -> Iterator[tuple[Target, Path]]:
     """A blocked target whose source file the test may change."""
-    program = tmp_path / "locks.py"
-    shutil.copy(PROGRAMS / "locks.py", program)
-    with running(VERSIONS[-1], program, "ab_ba") as target:
+    copy = tmp_path / "locks.py"
+    shutil.copy(PROGRAMS / "locks.py", copy)
+    with running(VERSIONS[-1], copy, "ab_ba") as target:
         settles(target, SCENARIOS["ab_ba"])
-        yield target, program
+        yield target, copy
 
 
 @pytest.mark.timeout(30)
 def test_a_source_that_became_a_fifo_gives_nothing(copied: tuple[Target, Path]) -> None:
-    target, program = copied
-    program.unlink()
-    os.mkfifo(program)
+    target, source = copied
+    source.unlink()
+    os.mkfifo(source)
     assert seen(target) == set()
 
 
 def test_a_source_that_is_gone_gives_nothing(copied: tuple[Target, Path]) -> None:
-    target, program = copied
-    program.unlink()
+    target, source = copied
+    source.unlink()
     assert seen(target) == set()
 
 
 def test_a_source_that_changed_gives_nothing(copied: tuple[Target, Path]) -> None:
-    target, program = copied
+    target, source = copied
     later = time.time() + 60
-    os.utime(program, (later, later))
+    os.utime(source, (later, later))
     assert seen(target) == set()
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudiag.collect import pyobject
+from gpudiag.collect import pystructs
 from gpudiag.collect.memory import TargetMemory
 from gpudiag.collect.pylayout import layout_of, parse_version
 from gpudiag.collect.pyobject import PyObjects
@@ -159,7 +159,7 @@ def test_a_huge_size_is_none_and_costs_nothing(kind: type, size: int) -> None:
 
 
 def test_the_work_for_one_process_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyobject, "_MAX_WORK", 1000)
+    monkeypatch.setattr(pystructs, "_MAX_WORK", 1000)
     names = {f"name {i}": i for i in range(5000)}
     objects = own_objects()
     assert objects.item(id(names), "name 500") == id(names["name 500"])

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from gpudiag.collect import source
-from gpudiag.collect.source import Function, SourceFile, SourceFiles, Unreadable, find_function
+from gpudiag.collect import source_files
+from gpudiag.collect.source import Function, SourceFile, Unreadable, find_function
+from gpudiag.collect.source_files import SourceFiles
 
 
 def parsed(text: str) -> SourceFile:
@@ -253,7 +254,7 @@ def test_a_latin_1_file_is_read(tmp_path: Path) -> None:
 def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "huge.py"
     with path.open("wb") as file:
-        file.truncate(source.SIZE_LIMIT + 1)
+        file.truncate(source_files.SIZE_LIMIT + 1)
     with process() as pid:
         assert reason(pid, str(path)) == "the source is larger than 4 MiB"
 
@@ -321,7 +322,7 @@ def test_functions_that_mention_nothing_of_interest_are_not_parsed(program: Path
 
 
 def test_the_source_of_one_process_is_parsed_up_to_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "_PARSE_BUDGET", 200)
+    monkeypatch.setattr(source_files, "_PARSE_BUDGET", 200)
     text = "def f():\n    pass\n" + "".join(f"def f{i}():\n    pass\n" for i in range(30))
     path = tmp_path / "program.py"
     path.write_text(text)

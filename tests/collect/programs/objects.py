@@ -1,4 +1,5 @@
 """Prints the addresses of many kinds of objects and of what their attributes are, then waits for its standard input to close."""
+# mypy: ignore-errors
 
 import json
 import logging

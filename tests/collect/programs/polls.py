@@ -1,4 +1,5 @@
 """Polls for a file in one of many ways, says which path it waits for, and goes on until it is killed."""
+# mypy: ignore-errors
 
 import functools
 import json
