@@ -6,11 +6,13 @@ import random
 import time
 
 import click
+import msgspec
 
 from gpudiag.cli import pipeline, target
 from gpudiag.cli.attach import look_options
 from gpudiag.cli.output import Output, emit, output_options, say
 from gpudiag.errors import UsageError
+from gpudiag.model.report import Report
 
 
 @click.command()
@@ -52,7 +54,7 @@ def _run(name: str, ranks: int, victim: int | None, seed: int, output: Output, *
         around = pipeline.scan()
         chosen = target.by_pid(around, server.root_pid)
         observation = pipeline.observe((chosen,), around, look_options(), samples=2, interval_s=1.0, confirm=False)
-        reports = pipeline.reports_of(observation, command="demo", wall_s=time.monotonic() - began)
+        reports = [_of_demo(r) for r in pipeline.reports_of(observation, command="demo", wall_s=time.monotonic() - began)]
         emit(reports, output)
         place = "" if server.victim_rank is None else f" on rank {server.victim_rank}"
         say(
@@ -63,3 +65,10 @@ def _run(name: str, ranks: int, victim: int | None, seed: int, output: Output, *
             say(f"the server keeps running as pid {server.root_pid}")
             say(f"look at it: gpudiag attach {server.root_pid}    end it: kill {server.root_pid}")
     return pipeline.exit_code_of(reports, output.fail_on)
+
+
+def _of_demo(report: Report) -> Report:
+    """The diagnosis knows nothing of the demo; only this command knows what it started."""
+    if report.target is None:
+        return report
+    return msgspec.structs.replace(report, target=msgspec.structs.replace(report.target, engine="demo"))

@@ -16,7 +16,7 @@ from gpudiag.model.snapshot import Snapshot
 SPECS: tuple[EngineSpec, ...] = (sglang.SPEC, vllm.SPEC, torch.TITLED, torch.SPEC)
 """In order of trust: the first that recognises a process decides."""
 
-_TRUST: tuple[Engine, ...] = ("sglang", "vllm", "demo", "unknown", "torch")
+_TRUST: tuple[Engine, ...] = ("sglang", "vllm", "unknown", "torch")
 """Which engine a tree of processes is, where several are recognised in it: titles before inherited environments."""
 
 COMPILERS = frozenset(

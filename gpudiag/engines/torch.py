@@ -8,7 +8,7 @@ from typing import Final
 from gpudiag.engines.base import EngineSpec, Recognised, Sizes, arguments, flag, rank_of_title, whole
 from gpudiag.model.process import Process
 from gpudiag.model.reading import Ok
-from gpudiag.model.server import Engine, Rank
+from gpudiag.model.server import Rank
 
 _TITLE: Final = re.compile(r"^(?P<prefix>[A-Za-z][\w.-]{0,40})::(?P<role>[A-Za-z][A-Za-z-]{0,40})(?P<rest>[\w]*)")
 _LAUNCHERS: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -36,10 +36,9 @@ def recognise_titled(process: Process) -> Recognised | None:
         return None
     rank = rank_of_title(match["rest"])
     role = match["role"].lower()
-    engine: Engine = "demo" if match["prefix"] == "demo" else "unknown"
     if rank != Rank():
-        return Recognised(engine=engine, role=role, rank=rank)
-    return Recognised(engine=engine, role=role, root=role in ("frontend", "server", "router", "main"))
+        return Recognised(engine="unknown", role=role, rank=rank)
+    return Recognised(engine="unknown", role=role, root=role in ("frontend", "server", "router", "main"))
 
 
 def _is_python(process: Process) -> bool:
