@@ -10,7 +10,7 @@ import msgspec
 from gpudiag.collect import procfs
 from gpudiag.collect.deadline import Guard
 from gpudiag.collect.gpu_look import GpuSide
-from gpudiag.collect.guard_protocol import StateReply, StateRequest
+from gpudiag.collect.guard_protocol import StateReply, StateRequest, Want
 from gpudiag.collect.host import own_host
 from gpudiag.collect.one_look import OneLook
 from gpudiag.collect.options import LookOptions
@@ -24,6 +24,7 @@ __all__ = ["LookOptions", "look", "observe", "scan"]
 _SCAN_DEADLINE_S = 1.0
 _CONFIRM_AFTER_S = 5.0
 _KTHREADD = 2
+_PYTHON_NAMES = ("python", "pt_main", "torch")
 
 
 def scan() -> Snapshot:
@@ -32,7 +33,7 @@ def scan() -> Snapshot:
     with Guard(_SCAN_DEADLINE_S) as guard:
         processes = [p for pid in procfs.pids() if (p := read_light(pid)) is not None and not _of_kernel(p)]
         alive = [p for p in processes if p.state not in GONE]
-        replies = guard.ask([StateRequest(pid=p.pid, want=("cmdline",)) for p in alive], StateReply)
+        replies = guard.ask([StateRequest(pid=p.pid, want=_naming(p)) for p in alive], StateReply)
         named = {p.pid: with_state(p, reply) for p, reply in zip(alive, replies, strict=True)}
     return Snapshot(
         host=own_host(),
@@ -41,6 +42,11 @@ def scan() -> Snapshot:
         processes=tuple(named.get(p.pid, p) for p in processes),
         took_s=time.monotonic() - monotonic_s,
     )
+
+
+def _naming(process: Process) -> tuple[Want, ...]:
+    """What a process may be recognised by: its command line, and for Python the RANK that a launcher gave it."""
+    return ("cmdline", "environ") if process.name.startswith(_PYTHON_NAMES) else ("cmdline",)
 
 
 def look(roots: Sequence[int], options: LookOptions | None = None) -> Snapshot:
