@@ -58,7 +58,7 @@ def shared_inodes(processes: Iterable[Process], peers: AbstractSet[int]) -> froz
 def other_ends(inodes: AbstractSet[int], known: AbstractSet[int]) -> list[Ends]:
     """The processes not in `known` that have one of these pipes or sockets open, as far as they may be read."""
     targets = {f"{kind}:[{inode}]": (kind, inode) for inode in inodes for kind in _SHARED}
-    others = (pid for pid in procfs.pids() if pid not in known and pid != os.getpid())
+    others = (pid for pid in procfs.pids() if pid not in known)
     return [Ends(pid, fds) for pid in others if (fds := _leading_into(pid, targets))]
 
 
