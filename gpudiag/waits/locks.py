@@ -60,6 +60,15 @@ def _blocked(context: Context, process: Process, use: LockUse, held: list[LockUs
         excerpt=f"lock object at {use.lock:#x}",
         at=context.at,
     )
+    if use.shared is not None and (far := _held_elsewhere(context, process, use)) is not None:
+        other, theirs = far
+        evidence = Evidence(
+            source="lock-address",
+            claim=f"thread {theirs.tid} of pid {other.pid} holds the same shared lock at {_frame(other, theirs)}",
+            excerpt=f"shared memory {use.shared}",
+            at=context.at,
+        )
+        return context.edge(waiter, node.thread(other.pid, theirs.tid), "lock", "acquire", position, evidence, need="reply")
     owner = next((s.tid for s in stacks if use.owner_ident and s.ident == use.owner_ident), None)
     if owner is not None:
         evidence = Evidence(
@@ -72,9 +81,10 @@ def _blocked(context: Context, process: Process, use: LockUse, held: list[LockUs
     # Prefer another thread; a thread that holds the very lock it waits for is a deadlock of its own.
     holder = next((h for h in held if h.tid != use.tid), next(iter(held), None))
     if holder is None:
+        who = "process" if use.shared is not None else "thread"
         evidence = Evidence(
             source="absence",
-            claim="the lock is taken, and no frame of any thread is inside a block that holds it",
+            claim=f"the lock is taken, and no frame of any {who} that could be read is inside a block that holds it",
             excerpt=f"lock object at {use.lock:#x}",
             at=context.at,
         )
@@ -86,6 +96,17 @@ def _blocked(context: Context, process: Process, use: LockUse, held: list[LockUs
         at=context.at,
     )
     return context.edge(waiter, node.thread(process.pid, holder.tid), "lock", "acquire", position, evidence, need="reply")
+
+
+def _held_elsewhere(context: Context, process: Process, use: LockUse) -> tuple[Process, LockUse] | None:
+    """Who holds a lock that several processes share, in another process."""
+    for _, other in context.members():
+        if other.pid == process.pid or not isinstance(other.lock_uses, Ok):
+            continue
+        for theirs in other.lock_uses.value:
+            if theirs.held and theirs.shared == use.shared:
+                return other, theirs
+    return None
 
 
 def _frame(process: Process, use: LockUse) -> str:
