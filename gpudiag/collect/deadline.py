@@ -19,7 +19,8 @@ R = TypeVar("R", bound=Reply)
 
 _START_S = 10.0
 """How long a fresh interpreter may take until it says that it is there, on a machine under load."""
-_END_S = 0.5
+_IMPATIENCE = 4
+_END_S = 0.2
 _READ_BYTES = 1 << 18
 _LAST_WORDS_BYTES = 4096
 
@@ -27,13 +28,14 @@ _LAST_WORDS_BYTES = 4096
 class Guard:
     """One child process for a series of looks; replaced when a read hangs in it.
 
-    A pid that made it hang is not asked again: its later requests fail at once. The child dies with the thread that
-    started it, so a Guard belongs to the thread that made it.
+    A pid that made it hang is not asked the same kind of thing again: such requests fail at once. After the first hang the
+    patience with other pids is a quarter, since what hangs one worker of a server tends to hang them all. The child dies
+    with the thread that started it, so a Guard belongs to the thread that made it.
     """
 
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
-        self._hung: set[int] = set()
+        self._hung: set[tuple[int, type[Request]]] = set()
         self._child: PipedChild | None = None
         self._greeted = False
 
@@ -59,7 +61,7 @@ class Guard:
             child.reap(_END_S)
 
     def _ask(self, request: Request) -> Reply | Failed:
-        if request.pid in self._hung:
+        if (request.pid, type(request)) in self._hung:
             return self._late(request.pid)
         try:
             child = self._child or self._start()
@@ -67,12 +69,12 @@ class Guard:
             return Failed(error=f"cannot start {sys.executable} to read process {request.pid}: {error.strerror}")
         try:
             self._greet(child)
-            due = time.monotonic() + self._deadline_s
+            due = time.monotonic() + (self._deadline_s / _IMPATIENCE if self._hung else self._deadline_s)
             _send(child.stdin.fileno(), frame(request), due)
             body = _receive(child.stdout.fileno(), due)
         except TimeoutError:
             if self._greeted:
-                self._hung.add(request.pid)
+                self._hung.add((request.pid, type(request)))
             self.close()
             return self._late(request.pid)
         except (EOFError, BrokenPipeError):
@@ -88,7 +90,7 @@ class Guard:
             self._greeted = True
 
     def _late(self, pid: int) -> Failed:
-        return Failed(error=f"deadline: process {pid} kept a read waiting for {self._deadline_s:g} s (memory map locked?)")
+        return Failed(error=f"deadline: process {pid} kept a read waiting too long (limit {self._deadline_s:g} s)")
 
     def _start(self) -> PipedChild:
         child = PipedChild([sys.executable, "-P", "-m", "gpudiag.collect.guarded", str(os.getpid())])
