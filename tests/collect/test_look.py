@@ -205,7 +205,7 @@ def test_looks_start_at_their_interval(samples: int, confirm: bool, looks: int) 
         observation = observe([target.pid], PLAIN, samples=samples, interval_s=0.2, confirm=confirm)
     assert len(observation.snapshots) == looks
     assert isinstance(observation, Observation)
-    assert observation.span_s == pytest.approx(0.2 * (looks - 1), abs=0.15)
+    assert observation.span_s >= 0.2 * (looks - 1)
 
 
 def test_a_confirmation_comes_five_seconds_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
