@@ -28,6 +28,7 @@ DEFAULT_PORTS: Final = {"sglang": 30000, "vllm": 8000}
 @click.option("--python", metavar="PATH", help="Interpreter of the server; default: the active environment that has an engine.")
 @click.option("--model", metavar="DIR", help="Directory of the model.")
 @click.option("--draft", metavar="DIR", help="Directory of an EAGLE-3 drafter.")
+@click.option("--build", metavar="DIR", help="A source tree of kernels that is going to be built.")
 @click.option("--algorithm", metavar="NAME", help="The speculative algorithm that will be asked for, e.g. EAGLE3.")
 @click.option("--tp", type=click.IntRange(1, 1024), default=1, show_default=True, help="Tensor-parallel size.")
 @click.option("--port", type=click.IntRange(1, 65535), multiple=True, help="Port that must be free; default: the engine's.")
@@ -46,6 +47,7 @@ def doctor(
     python: str | None,
     model: str | None,
     draft: str | None,
+    build: str | None,
     algorithm: str | None,
     tp: int,
     port: tuple[int, ...],
@@ -75,7 +77,7 @@ def doctor(
         facts = _load(from_facts)
     else:
         asked = _asked(
-            engine, python, model, draft, algorithm, tp, port, gpus_for, "fast" if fast else "deep" if deep else "full"
+            engine, python, model, draft, build, algorithm, tp, port, gpus_for, "fast" if fast else "deep" if deep else "full"
         )
         facts = _read(asked)
     results = judge.judge(facts, checks)
@@ -104,6 +106,7 @@ def _asked(
     python: str | None,
     model: str | None,
     draft: str | None,
+    build: str | None,
     algorithm: str | None,
     tp: int,
     port: tuple[int, ...],
@@ -116,11 +119,9 @@ def _asked(
     from gpudiag.model.facts import Asked
     from gpudiag.rules.kernels.runs_on import parse_capability
 
-    for option, path in (("--model", model), ("--draft", draft)):
+    for option, path in (("--model", model), ("--draft", draft), ("--build", build)):
         if path is not None and not os.path.isdir(path):
-            raise UsageError(
-                f"{option} {path}: no such directory", help=f"{option} takes a directory with config.json and weights"
-            )
+            raise UsageError(f"{option} {path}: no such directory", help=f"ls -d {os.path.dirname(path) or '.'}/*")
     for text in gpus_for:
         if parse_capability(text) is None:
             raise UsageError(f"--for {text}: no compute capability", help="--for 9.0 (H100), 10.0 (B200), 12.0 (RTX 50, RTX PRO)")
@@ -132,6 +133,7 @@ def _asked(
         "python": chosen,
         "model": model,
         "draft": draft,
+        "build": build,
         "algorithm": algorithm,
         "tp": tp,
         "depth": depth,

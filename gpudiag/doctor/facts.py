@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gpudiag.doctor import caches, drafter_files, eagle3, install, libraries, model_cache, model_files
+from gpudiag.doctor import build_tree, caches, drafter_files, eagle3, install, libraries, model_cache, model_files
 from gpudiag.doctor.reads import Root, attempt
 from gpudiag.doctor.system import system
 from gpudiag.model.facts import Asked, Facts
@@ -37,6 +37,8 @@ def read(asked: Asked, root: Root | None = None) -> Facts:
     facts = Facts(host=socket.gethostname(), at=at, asked=asked, system=machine, model=model)
     if asked.draft:
         facts = replace(facts, drafter=attempt(lambda: drafter_files.drafter(_named(asked.draft), asked.model)))
+    if asked.build:
+        facts = replace(facts, source_tree=attempt(lambda: build_tree.source_tree(_named(asked.build))))
     if asked.python:
         facts = _with_install(facts, asked.python)
     return replace(facts, took_s=round(time.perf_counter() - started, 3))

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from gpudiag.model.build import SourceTree
 from gpudiag.model.install import Install
 from gpudiag.model.library import Library
 from gpudiag.model.modelfiles import Drafter, ModelFiles
@@ -31,6 +32,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     active: bool = False
     gpus_for: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
+    build: str | None = None
+    """A source tree of kernels that is going to be built."""
     algorithm: str | None = None
     """What --speculative-algorithm or the method of --speculative-config is going to be."""
 
@@ -302,6 +305,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     libraries: Reading[tuple[Library, ...]] = NOT_ASKED
     model: Reading[ModelFiles] = NOT_ASKED
     drafter: Reading[Drafter] = NOT_ASKED
+    source_tree: Reading[SourceTree] = NOT_ASKED
     active: Reading[tuple[PeerCopy, ...]] = NOT_ASKED
     took_s: float = 0.0
     schema: str = FACTS_SCHEMA

@@ -14,15 +14,19 @@ from gpudiag.rules.drafter import (
     weights_dropped,
 )
 from gpudiag.rules.install import (
+    build_dependency_missing,
     eagle3_interface_missing,
     import_fails,
+    jit_toolchain_missing,
     kernel_built_not_loaded,
+    known_bad_version_pair,
     model_cache_masks_edit,
     package_file_missing_or_added,
     package_file_modified,
     package_installed_twice,
     package_pins_conflict,
     package_syntax_error,
+    source_build_unneeded,
 )
 from gpudiag.rules.kernels import arch_missing, jit_only
 from gpudiag.rules.preflight.base import Check
@@ -103,6 +107,10 @@ _MODULES: Final = (
     package_installed_twice,
     package_pins_conflict,
     model_cache_masks_edit,
+    known_bad_version_pair,
+    build_dependency_missing,
+    jit_toolchain_missing,
+    source_build_unneeded,
     kernel_built_not_loaded,
     arch_missing,
     jit_only,
