@@ -81,9 +81,9 @@ def observe(
         starts.append(max(starts[-1] + interval_s, _CONFIRM_AFTER_S))
     snapshots: list[Snapshot] = []
     with Guard(options.deadline_s) as guard, GpuSide(options.withhold) as gpus:
-        began = time.monotonic()
         for number, start in enumerate(starts):
-            time.sleep(max(0.0, began + start - time.monotonic()))
+            if snapshots:
+                time.sleep(max(0.0, snapshots[0].monotonic_s + start - time.monotonic()))
             last = number == len(starts) - 1
             chosen = options if last else msgspec.structs.replace(options, locals=False)
             snapshots.append(OneLook(roots, chosen, guard, gpus, snapshots[-1] if snapshots else None).take())
