@@ -44,8 +44,6 @@ def sizes(root: Process) -> Sizes:
     return Sizes(world=tp * pp, local=tp * pp if nodes == 1 else None)
 
 
-_MANAGERS = "sglang/srt/managers/"
-
 WAIT_FRAMES: tuple[WaitFrame, ...] = (
     WaitFrame(
         file="request_receiver.py",
@@ -54,7 +52,7 @@ WAIT_FRAMES: tuple[WaitFrame, ...] = (
         need="work",
         polls=True,
     ),
-    WaitFrame(file=_MANAGERS + "scheduler.py", functions=("recv_requests",), kind=None, need="work", polls=True),
+    WaitFrame(file="sglang/srt/managers/scheduler.py", functions=("recv_requests",), kind=None, need="work", polls=True),
     WaitFrame(file="detokenizer_manager.py", functions=("event_loop",), kind="ipc", need="work", peers=("scheduler",)),
     WaitFrame(file="data_parallel_controller.py", functions=("event_loop",), kind="ipc", need="work", peers=("frontend",)),
     WaitFrame(file="http_server.py", functions=("_wait_and_warmup", "_execute_server_warmup"), kind="ipc", need="reply"),

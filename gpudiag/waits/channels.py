@@ -14,13 +14,12 @@ from gpudiag.waits.motion import Motion
 
 def edges(context: Context) -> Iterator[Edge]:
     for member, process in context.members():
-        if context.index.stopped(process.pid):
-            continue
         for thread in process.threads:
             known = context.known(process.pid, thread.tid)
             if known is None or known.kind != "ipc" or context.motion(process.pid, thread.tid) is Motion.MOVING:
                 continue
             need = known.need or "reply"
+            mode: Mode = "write" if known.frame.function.endswith(("enqueue", "acquire_write")) else "read"
             evidence = context.stack_evidence(
                 process.pid,
                 thread.tid,
@@ -28,7 +27,6 @@ def edges(context: Context) -> Iterator[Edge]:
                 f"{member.role} pid {process.pid} waits for {' or '.join(known.peers) or 'a peer'}",
             )
             for peer in _owing(context, process, thread.tid, _peers(context, member, known.peers)):
-                mode: Mode = "write" if known.frame.function.endswith(("enqueue", "acquire_write")) else "read"
                 yield context.edge((process.pid, thread.tid), context.index.owner(peer.pid), "ipc", mode, evidence, need=need)
 
 
@@ -80,4 +78,4 @@ def event_edges(context: Context, so_far: list[Edge]) -> Iterator[Edge]:
                     excerpt=known.frame.where,
                     at=context.at,
                 )
-                yield context.edge((process.pid, thread.tid), others[0], "ipc", "event", evidence, need="reply")
+                yield context.edge((process.pid, thread.tid), others[0], "ipc", "event", evidence)

@@ -29,7 +29,7 @@ def edges(context: Context) -> Iterator[Edge]:
             evidence = Evidence(
                 source="system-call" if how != "subprocess" else "python-stack", claim=claim, excerpt=how, at=context.at
             )
-            yield context.edge((process.pid, thread.tid), _child_node(child), "child", "child", evidence, need="reply")
+            yield context.edge((process.pid, thread.tid), _child_node(child), "child", "child", evidence)
 
 
 def _child_node(child: Process) -> str:

@@ -102,7 +102,7 @@ def _p2p(context: Context) -> Iterator[Edge]:
         evidence = context.stack_evidence(
             member.pid, member.pid, known.frame, f"{_label(member)} (pid {member.pid}) stands in {known.op} with {_label(peer)}"
         )
-        yield context.edge((member.pid, member.pid), context.index.owner(peer.pid), "p2p", "arrive", evidence, need="reply")
+        yield context.edge((member.pid, member.pid), context.index.owner(peer.pid), "p2p", "arrive", evidence)
 
 
 def _peer(context: Context, member: Member, known: Known) -> Member | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -26,6 +26,9 @@ from gpudiag.waits.motion import Motion, Motions
 from gpudiag.waits.nccl import Group, groups
 
 Mode = Literal["read", "write", "acquire", "poll", "child", "arrive", "event"]
+
+LONG_LOOKS: Final = 3
+LONG_SPAN_S: Final = 5.0
 
 
 class Edge(Struct, frozen=True, kw_only=True):
@@ -79,6 +82,16 @@ class Context:
     def at(self) -> float:
         return self.observation.last.at
 
+    @property
+    def long_look(self) -> bool:
+        """Whether 'did not move' was watched for long enough to mean more than a moment's rest."""
+        return len(self.observation.snapshots) >= LONG_LOOKS and self.observation.span_s >= LONG_SPAN_S
+
+    @property
+    def looks_over(self) -> str:
+        """`3 looks over 6.0 s`."""
+        return f"{len(self.observation.snapshots)} looks over {self.observation.span_s:.1f} s"
+
     def members(self) -> Iterator[tuple[Member, Process]]:
         """Members that are still there, dead ones left out."""
         for member in self.server.members:
@@ -115,15 +128,13 @@ class Context:
         motion = self.motion(pid, tid)
         if motion not in (Motion.FROZEN, Motion.POLLING, Motion.SPINNING):
             return None
-        span = self.observation.span_s
-        looks = len(self.observation.snapshots)
         claim = {
             Motion.FROZEN: "did not run at all",
             Motion.POLLING: "woke up now and then but stayed at the same line",
             Motion.SPINNING: "used the processor but stayed at the same line",
         }[motion]
-        source = "long-look" if span >= 5.0 and looks >= 3 else "two-looks"
-        return Evidence(source=source, claim=f"thread {tid} {claim} in {looks} looks over {span:.1f} s", at=self.at)
+        source = "long-look" if self.long_look else "two-looks"
+        return Evidence(source=source, claim=f"thread {tid} {claim} in {self.looks_over}", at=self.at)
 
     def stack_evidence(self, pid: int, tid: int, frame: Frame, claim: str) -> Evidence:
         return Evidence(source="python-stack", claim=claim, excerpt=f"pid {pid} tid {tid}: {frame.where}", at=self.at)
@@ -131,8 +142,8 @@ class Context:
     def edge(
         self, waiter: tuple[int, int], holder: Node, kind: WaitKind, mode: Mode, *evidence: Evidence, need: Need = "reply"
     ) -> Edge:
-        wait = Wait(waiter=node.thread(*waiter), holder=holder, kind=kind, need=need, evidence=evidence)
-        return Edge(wait=wait, mode=mode)
+        """An edge out of a thread, given as (pid, tid)."""
+        return self.node_edge(node.thread(*waiter), holder, kind, mode, *evidence, need=need)
 
     def node_edge(self, waiter: Node, holder: Node, kind: WaitKind, mode: Mode, *evidence: Evidence, need: Need) -> Edge:
         """An edge out of any node, also one that is no thread: a kernel on a GPU."""

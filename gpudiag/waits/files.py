@@ -11,7 +11,7 @@ from gpudiag.model.process import Process
 from gpudiag.model.reading import Ok
 from gpudiag.model.stack import FilePoll
 from gpudiag.waits.context import Context, Edge
-from gpudiag.waits.motion import Motion
+from gpudiag.waits.motion import BUSY
 
 
 def edges(context: Context) -> Iterator[Edge]:
@@ -19,7 +19,7 @@ def edges(context: Context) -> Iterator[Edge]:
     for _, process in context.members():
         for poll in process.file_polls.value if isinstance(process.file_polls, Ok) else ():
             fact = facts.get(poll.path)
-            if fact is not None and context.motion(process.pid, poll.tid) not in (Motion.MOVING, Motion.SPINNING):
+            if fact is not None and context.motion(process.pid, poll.tid) not in BUSY:
                 yield from _poll(context, process, poll, fact)
     yield from _kernel_locks(context)
 
@@ -37,19 +37,11 @@ def _poll(context: Context, process: Process, poll: FilePoll, fact: FileFact) ->
     )
     openers = tuple(p for p in fact.openers if p != process.pid)
     for pid in openers:
-        claim = f"pid {pid} has {poll.path} open"
-        yield context.edge(
-            waiter,
-            context.index.owner(pid),
-            "file-lock",
-            "poll",
-            loop,
-            Evidence(source="open-files", claim=claim, at=context.at),
-            need="reply",
-        )
+        opened = Evidence(source="open-files", claim=f"pid {pid} has {poll.path} open", at=context.at)
+        yield context.edge(waiter, context.index.owner(pid), "file-lock", "poll", loop, opened)
     if openers:
         return
-    yield context.edge(waiter, node.file(poll.path), "file-lock", "poll", loop, *_nobody(context, fact), need="reply")
+    yield context.edge(waiter, node.file(poll.path), "file-lock", "poll", loop, *_nobody(context, fact))
 
 
 def _nobody(context: Context, fact: FileFact) -> Iterator[Evidence]:
@@ -116,7 +108,7 @@ def _kernel_lock(context: Context, waiter: tuple[int, int], lock: FileLock) -> I
     excerpt = f"{lock.kind} {lock.mode} by pid {lock.pid} on {path}"
     if lock.pid > 0 and lock.pid != waiter[0] and context.index.alive(lock.pid):
         evidence = Evidence(source="file-locks", claim=f"pid {lock.pid} holds the lock on {path}", excerpt=excerpt, at=context.at)
-        yield context.edge(waiter, context.index.owner(lock.pid), "file-lock", "acquire", evidence, need="reply")
+        yield context.edge(waiter, context.index.owner(lock.pid), "file-lock", "acquire", evidence)
         return
     # flock belongs to the open file: after its taker died, whoever inherited the descriptor keeps it locked.
     heirs = [
@@ -132,13 +124,13 @@ def _kernel_lock(context: Context, waiter: tuple[int, int], lock: FileLock) -> I
             source="file-locks", claim=f"pid {lock.pid}, which took the lock on {path}, is gone", excerpt=excerpt, at=context.at
         )
         open_in = Evidence(source="open-files", claim=f"{kept} inherited the open file and so keeps it locked", at=context.at)
-        yield context.edge(waiter, node.file(path), "file-lock", "acquire", gone, open_in, need="reply")
+        yield context.edge(waiter, node.file(path), "file-lock", "acquire", gone, open_in)
         return
     for pid in heirs:
         claim = f"pid {pid} has {path} open, on which the lock is held"
         evidence = Evidence(source="file-locks", claim=claim, excerpt=excerpt, at=context.at)
-        yield context.edge(waiter, context.index.owner(pid), "file-lock", "acquire", evidence, need="reply")
+        yield context.edge(waiter, context.index.owner(pid), "file-lock", "acquire", evidence)
     if not heirs:
         claim = f"the lock on {path} is held by nobody that can be seen here"
         evidence = Evidence(source="absence", claim=claim, excerpt=excerpt, at=context.at)
-        yield context.edge(waiter, node.file(path), "file-lock", "acquire", evidence, need="reply")
+        yield context.edge(waiter, node.file(path), "file-lock", "acquire", evidence)

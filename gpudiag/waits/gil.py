@@ -30,9 +30,8 @@ def edges(context: Context) -> Iterator[Edge]:
                     claim=f"thread {stack.tid} asks for the interpreter lock again and again (futex with a timeout)",
                     at=context.at,
                 )
-                yield context.edge(
-                    (process.pid, stack.tid), node.thread(process.pid, owner), "gil", "acquire", evidence, waiting, need="reply"
-                )
+                holder = node.thread(process.pid, owner)
+                yield context.edge((process.pid, stack.tid), holder, "gil", "acquire", evidence, waiting)
 
 
 def gil_keeper(context: Context, process: Process) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import lru_cache
+from typing import Final
 
 from gpudiag.model.process import GONE, STOPPED, Process, Thread
 from gpudiag.model.reading import Ok
@@ -31,6 +32,12 @@ class Motion(Enum):
     """Other frames, or another system call."""
     UNKNOWN = "unknown"
     """One look, or nothing to compare."""
+
+
+BUSY: Final = frozenset({Motion.MOVING, Motion.SPINNING})
+"""It uses the processor, or gets on: not asleep in one wait."""
+AWAKE: Final = BUSY | {Motion.POLLING}
+"""It ran at least now and then."""
 
 
 class Motions:

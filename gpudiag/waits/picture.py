@@ -8,7 +8,6 @@ import msgspec
 
 from gpudiag.model import node
 from gpudiag.model.node import Node
-from gpudiag.model.process import Process
 from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
 from gpudiag.model.wait import Wait
@@ -101,10 +100,10 @@ class Picture(Context):
         return member is None or (known is not None and known.need == "work") or (call is not None and call.name in _AT_THE_DOOR)
 
     def _wrong_at_rest(self, cause: Cause) -> bool:
-        """Whether a cause is wrong in a server that nobody asks anything: a lock, a collective, a process that is gone or stopped."""
-        edges = [e for n in cause.nodes for e in self.edges_to(n)]
-        inside = any(e.wait.kind in ("collective", "p2p", "store", "lock", "file-lock", "gil", "device-sync") for e in edges)
-        return inside or any(node.tid_of(n) is None and node.pid_of(n) is not None or n.startswith("rank:") for n in cause.nodes)
+        """Whether it is wrong even if nobody asks anything: a lock, a collective, a process that is gone or stopped."""
+        if any(e.wait.kind in _WRONG_AT_REST for n in cause.nodes for e in self.edges_to(n)):
+            return True
+        return any(n.startswith("rank:") or (node.pid_of(n) is not None and node.tid_of(n) is None) for n in cause.nodes)
 
     @cached_property
     def traffic(self) -> bool:
@@ -155,13 +154,17 @@ class Picture(Context):
     def edges_from(self, waiter: Node) -> tuple[Edge, ...]:
         return tuple(e for e in self.edges if e.waiter == waiter)
 
+    def edges_within(self, cause: Cause) -> tuple[Edge, ...]:
+        """The waits that close a cycle; none for a cause that is one node and does not wait for itself."""
+        return tuple(e for n in cause.nodes for e in self.edges_from(n) if e.holder in cause.nodes)
+
+    def cause_of(self, target: Node) -> Cause | None:
+        """The cause that a node is, or is part of."""
+        return next((c for c in self.causes if target in c.nodes), None)
+
     def member_of(self, target: Node) -> Member | None:
         pid = node.pid_of(target)
         return self.server.member(pid) if pid is not None else None
-
-    def process_of(self, target: Node) -> Process | None:
-        pid = node.pid_of(target)
-        return self.index.by_pid.get(pid) if pid is not None else None
 
     def waiting_ranks(self, cause: Cause) -> tuple[Member, ...]:
         """Ranks whose main thread waits for the cause."""
@@ -169,6 +172,7 @@ class Picture(Context):
         return tuple(m for m in self.server.ranks if m.pid in pids and node.thread(m.pid, m.pid) in cause.waiters)
 
 
+_WRONG_AT_REST = frozenset({"collective", "p2p", "store", "lock", "file-lock", "gil", "device-sync"})
 _AT_THE_DOOR = frozenset(
     {"accept", "accept4", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6"}
 )

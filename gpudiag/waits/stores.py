@@ -23,12 +23,10 @@ def edges(context: Context) -> Iterator[Edge]:
         for other in ranks:
             if other.pid not in names and context.index.alive(other.pid):
                 there = Evidence(source="source-text", claim=f"pid {other.pid} is not in the rendezvous", at=context.at)
-                yield context.edge(
-                    (member.pid, member.pid), context.index.owner(other.pid), "store", "arrive", here, there, need="reply"
-                )
+                yield context.edge((member.pid, member.pid), context.index.owner(other.pid), "store", "arrive", here, there)
         absent = [(gone.node, gone.evidence) for gone in context.lost] or list(_elsewhere(context))
         for gone, there in absent:
-            yield context.edge((member.pid, member.pid), gone, "store", "arrive", here, there, need="reply")
+            yield context.edge((member.pid, member.pid), gone, "store", "arrive", here, there)
 
 
 def _in_store(context: Context, pid: int) -> bool:

@@ -147,13 +147,12 @@ def _below(context: Context, pid: int, ancestor: int) -> bool:
 
 
 def _socket(context: Context, pid: int, socket: Socket, mode: Mode) -> Iterator[tuple[Node, WaitKind, Evidence]]:
-    kind: WaitKind = "socket"
     peer = context.index.peer_socket(socket)
     name = f"{socket.family} {socket.local or '(unnamed)'} -> {socket.remote or '(unnamed)'} inode {socket.inode}"
     if peer is None:
         if socket.family == "tcp" and not is_loopback(socket.remote):
             claim = f"pid {pid} waits for a host outside this machine: {socket.remote}"
-            yield node.remote(socket.remote), kind, Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
+            yield node.remote(socket.remote), "socket", Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
         return
     far = {p for p, _ in context.index.holders.get(peer.inode, ())}
     near = {p for p, _ in context.index.holders.get(socket.inode, ())}
@@ -162,18 +161,18 @@ def _socket(context: Context, pid: int, socket: Socket, mode: Mode) -> Iterator[
     if dead and _ranked(context, pid) and not any(_ranked(context, p) for p in candidates):
         # A rank talks to ranks: what is left of the connection of a dead one is a copy in some process that outlived it.
         claim = f"pid {pid} waits on a connection that no living rank has the other end of (open in {_pids(far) or 'no process'})"
-        yield dead[0].node, kind, Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
+        yield dead[0].node, "socket", Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
         return
     if len(candidates) == 1:
         other = candidates[0]
         verb = "hear from" if mode == "read" else "be read by"
         claim = f"pid {pid} waits to {verb} pid {other}, which has the other end of the connection"
-        yield context.index.owner(other), kind, Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
+        yield context.index.owner(other), "socket", Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
     elif candidates or not far - {pid}:
         who = _pids(far - {pid})
         claim = f"pid {pid} waits on a connection whose other end is open in {who or 'no other process'}"
         target = node.file(f"socket:[{peer.inode}]")
-        yield target, kind, Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
+        yield target, "socket", Evidence(source="socket-table", claim=claim, excerpt=name, at=context.at)
 
 
 def _peers(context: Context, pid: int, far: set[int], near: set[int]) -> list[int]:
