@@ -167,11 +167,6 @@ class Builder:
         self._unread.append((name, reason, help))
 
     @property
-    def forms(self) -> frozenset[str]:
-        """The forms of line seen so far."""
-        return frozenset(self._forms)
-
-    @property
     def next_source(self) -> int:
         return len(self._sources)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import sys
@@ -11,8 +12,8 @@ from typing import IO, Final
 
 from gpudiag.logs import dumps, flight
 from gpudiag.logs.builder import Builder
-from gpudiag.logs.prefilter import FULL, Hits, short_for
-from gpudiag.logs.read import MAX_FILES, Tally, UnreadableError, blocks, find_files, is_text, name_of, open_log
+from gpudiag.logs.prefilter import ENDS, MIDDLE, MOST_LINES, Finder, Hits
+from gpudiag.logs.read import MAX_FILES, Tally, UnreadableError, blocks, find_files, is_text, name_of, open_log, unpacked
 from gpudiag.model.log import LogFacts, LogSource
 
 HEAD_BYTES: Final = 4 << 20
@@ -31,7 +32,7 @@ def read_facts(paths: Iterable[str]) -> LogFacts:
     builder = Builder()
     for path in paths:
         if path == STDIN:
-            _text(builder, sys.stdin.buffer, "standard input")
+            _stdin(builder)
             continue
         files = find_files(path)
         if len(files) >= MAX_FILES:
@@ -46,6 +47,20 @@ def read_stream(stream: IO[bytes], name: str = "stream") -> LogFacts:
     builder = Builder()
     _text(builder, stream, name)
     return builder.facts()
+
+
+def _stdin(builder: Builder) -> None:
+    """Standard input, decompressed if its first bytes ask for it."""
+    name = "standard input"
+    stream = sys.stdin.buffer
+    try:
+        # A peek waits for the first bytes of a pipe; what is typed at a terminal is never an archive.
+        head = b"" if stream.isatty() or not isinstance(stream, io.BufferedReader) else stream.peek(8)[:8]
+        _text(builder, unpacked(stream, head), name)
+    except UnreadableError as error:
+        builder.unreadable(name, error.reason, error.help)
+    except OSError as error:
+        builder.unreadable(name, f"cannot read: {error.strerror or error}", "")
 
 
 def _file(builder: Builder, path: str, *, asked: bool) -> None:
@@ -87,29 +102,31 @@ def _other_form(builder: Builder, path: str) -> bool:
 
 
 def _text(builder: Builder, stream: IO[bytes], name: str) -> None:
-    """Scan one source: in full at both ends, by the short list between."""
+    """Scan one source: both ends for everything, what lies between for all that is not said all the time."""
     tally = Tally()
     scan = _Scan(builder, builder.next_source)
+    ends, middle = Finder(ENDS), Finder(MIDDLE, limit=MOST_LINES)
     waiting: deque[bytes] = deque()
     held = 0
     last = b""
-    short: tuple[bytes, ...] = ()
     for block in blocks(stream, tally):
         last = (last + block)[-65_536:] if len(block) < 65_536 else block[-65_536:]
         if tally.bytes <= HEAD_BYTES:
-            scan.block(block, FULL)
+            scan.block(block, ends)
             continue
-        short = short or short_for(builder.forms)
         waiting.append(block)
         held += len(block)
         while held > TAIL_BYTES and len(waiting) > 1:
             held -= len(waiting[0])
-            scan.block(waiting.popleft(), short)
+            scan.block(waiting.popleft(), middle)
     for block in waiting:
-        scan.block(block, FULL)
+        scan.block(block, ends)
     notes = [f"{tally.cut_lines} lines were too long and were cut"] if tally.cut_lines else []
     if tally.broken:
         notes.append(tally.broken)
+    if middle.left_out:
+        loud = ", ".join(f"'{a.decode().strip()}'" for a in middle.left_out)
+        notes.append(f"lines with {loud} were too many; between start and end only the first {MOST_LINES} count")
     builder.end_source(LogSource(name=name, bytes=tally.bytes, lines=scan.number - 1, notes=tuple(notes)), last)
 
 
@@ -121,8 +138,8 @@ class _Scan:
         self._source = source
         self.number = 1
 
-    def block(self, block: bytes, literals: tuple[bytes, ...]) -> None:
-        hits = Hits(block, literals)
+    def block(self, block: bytes, finder: Finder) -> None:
+        hits = Hits(finder.offsets(block))
         position, size = 0, len(block)
         while position < size:
             before = b""

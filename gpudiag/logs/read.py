@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import lzma
 import os
 import sys
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from msgspec import Struct
+
+from gpudiag.logs.zstd import errors, open_zstd
 
 BLOCK_BYTES: Final = 1 << 20
 MAX_LINE_BYTES: Final = 1 << 18
@@ -62,7 +63,7 @@ def find_files(path: str) -> list[str]:
 def open_log(path: str) -> Iterator[IO[bytes]]:
     """Open a log for reading, decompressed if its first bytes say so. Raises UnreadableError."""
     try:
-        raw = open(path, "rb")  # noqa: SIM115, closed below, whatever stands on top of it
+        raw = open(path, "rb", buffering=BLOCK_BYTES)  # noqa: SIM115, closed below, whatever stands on top of it
     except OSError as error:
         raise UnreadableError(f"cannot open: {error.strerror or error}", f"ls -l {path}") from None
     with raw:
@@ -80,19 +81,11 @@ def unpacked(raw: IO[bytes], head: bytes) -> IO[bytes]:
     if head.startswith(_XZ):
         return cast("IO[bytes]", lzma.LZMAFile(raw))
     if head.startswith(_ZSTD):
-        return _zstd(raw)
+        stream = open_zstd(raw)
+        if stream is None:
+            raise UnreadableError("compressed with zstd, which this Python cannot read", "pip install 'gpudiag[zstd]'")
+        return stream
     return raw
-
-
-def _zstd(raw: IO[bytes]) -> IO[bytes]:
-    """Python 3.14 has zstd in the standard library; before that the zstandard package does it."""
-    for module, opener in (("compression.zstd", "ZstdFile"), ("zstandard", "open")):
-        try:
-            found = importlib.import_module(module)
-        except ImportError:
-            continue
-        return cast("IO[bytes]", getattr(found, opener)(raw, "rb"))
-    raise UnreadableError("compressed with zstd, which this Python cannot read", "pip install zstandard")
 
 
 def is_text(path: str) -> bool:
@@ -132,18 +125,13 @@ def _skip_line(stream: IO[bytes], tally: Tally) -> None:
 
 
 def _read(stream: IO[bytes], tally: Tally, size: int, *, line: bool = False) -> bytes:
-    broken: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, lzma.LZMAError, *_zstd_errors())
+    broken: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, lzma.LZMAError, *errors(sys.modules))
     try:
-        return stream.readline(size) if line else stream.read(size)
+        # read1, where there is one: a read that fails half way through loses what it has got so far.
+        return stream.readline(size) if line else getattr(stream, "read1", stream.read)(size)
     except broken as error:
         tally.broken = f"ends early: {error}"
     return b""
-
-
-def _zstd_errors() -> tuple[type[Exception], ...]:
-    """The error classes of whichever zstd library is loaded; importing one only to name its error would cost start-up time."""
-    loaded = (sys.modules.get(name) for name in ("compression.zstd", "zstandard"))
-    return tuple(cast("type[Exception]", module.ZstdError) for module in loaded if module is not None)
 
 
 def name_of(path: str) -> str:

@@ -198,7 +198,7 @@ def _not_read(facts: LogFacts) -> tuple[NotRead, ...]:
         NotRead(source=s.name, reason=note, help="")
         for s in facts.sources
         for note in s.notes
-        if note.startswith(("ends early", "holds")) or "cut" in note
+        if note.startswith(("ends early", "holds", "lines with")) or "cut" in note
     )
     if facts.dropped:
         out.append(NotRead(source="log", reason=f"{facts.dropped} further messages of the same kinds were only counted", help=""))

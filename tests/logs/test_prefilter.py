@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from gpudiag.logs import facts
+from gpudiag.logs.engines.base import WORKING
 from gpudiag.logs.events import SIGNS, STEPS
-from gpudiag.logs.prefilter import FULL, SHORT, Hits
-from tests.logs.support import DATA, facts_of, raw
+from gpudiag.logs.facts import read_facts
+from gpudiag.logs.prefilter import ENDS, MIDDLE, TRACEBACK, Finder, Hits
+from tests.logs.support import DATA, facts_of, noise, raw, report_of
 from tests.support.checkout import ROOT
 
 NAMES = sorted(path.name.removesuffix(".log.gz") for path in DATA.glob("*.log.gz"))
 
 
+class EveryLine(Finder):
+    """Finds something in every line."""
+
+    def offsets(self, block: bytes) -> list[int]:
+        return [match.start() for match in re.finditer(rb"^", block, re.MULTILINE)]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_passed_over(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = facts_of(raw(name))
-    monkeypatch.setattr(facts, "FULL", (b"",))
+    monkeypatch.setattr(facts, "Finder", EveryLine)
     every = facts_of(raw(name))
     assert [t.headline for t in quick.tracebacks] == [t.headline for t in every.tracebacks]
     assert quick.events == every.events
@@ -34,19 +45,58 @@ def test_nothing_is_passed_over(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_hits_come_in_order_and_none_is_lost() -> None:
-    block = b"..ab..cd..ab\ncd..ab"
-    hits = Hits(block, (b"ab", b"cd", b"zz"))
+    literals = [b"ab", b"cd", b"zz", *(b"literal %d" % i for i in range(60))]
+    hits = Hits(Finder(literals).offsets(b"..ab..cd..ab\ncd..abliteral 59"))
     found, position = [], 0
     while (at := hits.after(position)) >= 0:
         found.append(at)
         position = at + 1
-    assert found == [2, 6, 10, 13, 17]
+    assert found == [2, 6, 10, 13, 17, 19]
 
 
-def test_the_short_list_is_part_of_the_full_one_and_short() -> None:
-    assert set(SHORT) <= set(FULL)
-    assert len(SHORT) <= 12
-    assert min(len(literal) for literal in SHORT) >= 9, "short literals are slow to search for"
+def test_a_literal_inside_another_one_does_not_hide_its_line() -> None:
+    assert Finder([b"SIGTERM received", b"SIGTERM"]).offsets(b"x\nSIGTERM\nSIGTERM received\n") == [2, 10]
+
+
+def test_what_is_said_all_the_time_is_left_out_but_for_tracebacks() -> None:
+    finder = Finder([TRACEBACK, b"Health check", b"Xid"], limit=3)
+    block = b"Health check\nTraceback (most recent call last):\n" * 4 + b"Xid\n"
+    assert len(finder.offsets(block)) == 9
+    assert finder.left_out == [b"Health check"]
+    assert len(finder.offsets(block)) == 5
+
+
+def test_the_middle_is_searched_for_everything_but_the_talk_of_a_busy_server() -> None:
+    assert {s.anchor.encode() for s in SIGNS} <= set(MIDDLE)
+    assert set(ENDS) - set(MIDDLE) == {s.anchor.encode() for s in STEPS if s.order >= WORKING}
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "rank"),
+    [
+        ("vllm_raise_rank1", "GPD220", 1),
+        ("vllm_sigkill_rank1", "GPD210", 1),
+        ("sglang_sigsegv_tp1", "GPD217", 1),
+        ("sglang_gpu_sigkill_rank1", "GPD304", 1),
+        ("vllm_libnuma", "GPD203", None),
+    ],
+)
+def test_a_death_in_the_middle_of_a_large_log_is_found(name: str, code: str, rank: int | None) -> None:
+    """Kilobytes of a crash between megabytes of a server that came up and megabytes of what was printed after it."""
+    engine = name.partition("_")[0]
+    quiet = b"".join(line for line in noise(engine) if not any(s.anchor.encode() in line for s in STEPS))
+    filler = quiet * (12_000_000 // len(quiet))
+    report = report_of(facts_of(filler + raw(name) + b"\n" + filler))
+    assert (report.verdict.code, report.verdict.culprits[0].rank) == (code, rank), report.verdict.title
+
+
+def test_a_loud_line_in_the_middle_is_told(tmp_path: Path) -> None:
+    line = b"INFO:     10.0.0.7:1234 - Health check failed. Server couldn't get a response from detokenizer\n"
+    path = tmp_path / "server.log"
+    path.write_bytes(line * (12_000_000 // len(line)))
+    facts = read_facts([str(path)])
+    assert "lines with 'Health check failed' were too many" in facts.sources[0].notes[0]
+    assert any("Health check failed" in n.reason for n in report_of(facts).not_read)
 
 
 def test_no_anchor_is_so_common_that_it_stops_the_scan() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import io
 import lzma
 import os
 import pickle
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,13 +31,44 @@ def test_compressed_logs(tmp_path: Path, suffix: str, packed: object) -> None:
     assert report_of(read_facts([str(path)])).verdict.code == "GPD201"
 
 
-def test_zstd_is_read_or_says_what_to_install(tmp_path: Path) -> None:
+def zstd(data: bytes) -> bytes:
+    """One frame, by the library that this Python has."""
+    try:
+        compress = importlib.import_module("compression.zstd").compress
+    except ImportError:
+        compress = importlib.import_module("zstandard").compress
+    packed = compress(data)
+    assert isinstance(packed, bytes)
+    return packed
+
+
+def test_zstd(tmp_path: Path) -> None:
+    """Two frames, as appending makes them: the first ends in the middle of a line."""
+    data = raw("vllm_worker_syntax")
     path = tmp_path / "server.log.zst"
-    path.write_bytes(b"\x28\xb5\x2f\xfd" + b"\x00" * 20)
+    path.write_bytes(zstd(data[: len(data) // 2]) + zstd(data[len(data) // 2 :]))
     facts = read_facts([str(path)])
-    assert facts.unread or facts.sources[0].notes
-    if facts.unread:
-        assert "pip install zstandard" in facts.unread[0][2]
+    assert (facts.sources[0].bytes, facts.sources[0].notes) == (len(data), ())
+    assert report_of(facts).verdict.code == "GPD201"
+
+
+@pytest.mark.parametrize("broken", ["cut", "changed"])
+def test_damaged_zstd_tells_what_it_holds_and_says_so(tmp_path: Path, broken: str) -> None:
+    first, second = zstd(CAUSE), zstd(os.urandom(100_000))
+    path = tmp_path / "server.log.zst"
+    path.write_bytes(first + (second[: len(second) // 2] if broken == "cut" else second[:10] + b"\xff" * 100))
+    facts = read_facts([str(path)])
+    assert facts.tracebacks[0].headline == "ValueError: bad"
+    assert facts.sources[0].notes[0].startswith("ends early")
+
+
+def test_zstd_without_a_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "server.log.zst"
+    path.write_bytes(zstd(CAUSE))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    facts = read_facts([str(path)])
+    assert facts.unread[0][2] == "pip install 'gpudiag[zstd]'"
 
 
 def test_a_truncated_archive_still_tells_what_it_holds(tmp_path: Path) -> None:
@@ -43,8 +76,8 @@ def test_a_truncated_archive_still_tells_what_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "server.log.gz"
     path.write_bytes(whole[: len(whole) // 2])
     facts = read_facts([str(path)])
-    assert facts.sources[0].notes
     assert "ends early" in facts.sources[0].notes[0]
+    assert facts.tracebacks[0].headline == "ValueError: bad"
 
 
 def test_a_directory_leaves_models_alone(tmp_path: Path) -> None:

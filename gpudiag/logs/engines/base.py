@@ -13,15 +13,12 @@ class Sign(Struct, frozen=True, kw_only=True):
     """A line that means something.
 
     `anchor` is a literal that stands in every such line (the prefilter looks for it), `pattern` reads the fields as
-    named groups. `everywhere`: look for it in the middle of very large logs too; `only_in`: there only if the start of the
-    log has lines of that form (grammar.Prefix.form).
+    named groups.
     """
 
     kind: EventKind
     anchor: str
     pattern: re.Pattern[str]
-    everywhere: bool = False
-    only_in: str = ""
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -51,9 +48,8 @@ WORKING = 120
 """Order of the milestones that show a request being worked on."""
 
 
-def sign(kind: EventKind, anchor: str, pattern: str | None = None, *, everywhere: bool = False, only_in: str = "") -> Sign:
-    pattern = pattern or re.escape(anchor)
-    return Sign(kind=kind, anchor=anchor, pattern=re.compile(pattern), everywhere=everywhere or bool(only_in), only_in=only_in)
+def sign(kind: EventKind, anchor: str, pattern: str | None = None) -> Sign:
+    return Sign(kind=kind, anchor=anchor, pattern=re.compile(pattern or re.escape(anchor)))
 
 
 def step(anchor: str, order: int, name: str) -> Step:

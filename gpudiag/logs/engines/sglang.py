@@ -7,12 +7,11 @@ from typing import Final
 from gpudiag.logs.engines.base import SERVING, WORKING, Sign, Step, Victim, sign, step, victim
 
 SIGNS: Final[tuple[Sign, ...]] = (
-    sign("run-start", "server_args=", r"server_args=(?:ServerArgs\(|\{)", only_in="sglang"),
+    sign("run-start", "server_args=", r"server_args=(?:ServerArgs\(|\{)"),
     sign(
         "worker-died",
         "crashed with exit code",
         r"Subprocess (?P<name>\S+) \(pid=(?P<pid>\d+)\) crashed with exit code (?P<code>-?\d+)",
-        only_in="sglang",
     ),
     sign(
         "worker-died",

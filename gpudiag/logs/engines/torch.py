@@ -7,7 +7,7 @@ from typing import Final
 from gpudiag.logs.engines.base import Sign, Step, Victim, sign, step, victim
 
 SIGNS: Final[tuple[Sign, ...]] = (
-    sign("nccl-warn", " NCCL WARN ", r".*", only_in="nccl"),
+    sign("nccl-warn", " NCCL WARN ", r".*"),
     sign("nccl-info", "exceeds device/fn maxSharedMem", r"(?P<what>ncclMaxSharedMem \d+ exceeds device/fn maxSharedMem \d+)"),
     sign("nccl-info", "NVLS", r"(?P<what>NVLS.{1,120})"),
     sign("nccl-info", "Init COMPLETE", r"rank (?P<rank>\d+) nranks (?P<size>\d+).*commId (?P<comm>0x[0-9a-f]+) - Init COMPLETE"),
@@ -45,11 +45,10 @@ SIGNS: Final[tuple[Sign, ...]] = (
         "oom-kill",
         ": Killed process ",
         r"Killed process (?P<pid>\d+) \((?P<name>[^)]{0,40})\)(?:.*?anon-rss:(?P<rss_kb>\d+)kB)?",
-        only_in="kernel",
     ),
     sign("oom-kill", "oom-kill:", r"oom-kill:.*?task=(?P<name>[^,]{1,40}),pid=(?P<pid>\d+)"),
     sign("worker-died", " Killed ", r"line \d+: +(?P<pid>\d+) Killed\b"),
-    sign("xid", "NVRM: Xid (", r"NVRM: Xid \((?P<device>[^)]{1,60})\): (?P<xid>\d+),? ?(?P<detail>.{0,200})", only_in="kernel"),
+    sign("xid", "NVRM: Xid (", r"NVRM: Xid \((?P<device>[^)]{1,60})\): (?P<xid>\d+),? ?(?P<detail>.{0,200})"),
     sign(
         "elastic",
         "failed (exitcode: ",

@@ -7,12 +7,11 @@ from typing import Final
 from gpudiag.logs.engines.base import SERVING, WORKING, Sign, Step, Victim, sign, step, victim
 
 SIGNS: Final[tuple[Sign, ...]] = (
-    sign("run-start", "non-default args:", r"non-default args: ", only_in="vllm"),
+    sign("run-start", "non-default args:", r"non-default args: "),
     sign(
         "worker-died",
         "died unexpectedly",
         r"Worker proc (?P<name>\S+) died unexpectedly(?: \(exit code: (?P<code>-?\d+)\))?",
-        only_in="vllm",
     ),
     sign("worker-died", "Engine core proc", r"Engine core proc (?P<name>\S+) died unexpectedly"),
     sign("victim", "shared memory broadcast block", r"(?P<what>No available (?:shared memory broadcast )?block found.{0,60})"),
