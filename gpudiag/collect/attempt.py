@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from gpudiag.collect import access
+from gpudiag.collect.python_target import UnsupportedPythonError
 from gpudiag.model.reading import Failed, Ok, Unavailable
 
 T = TypeVar("T")
@@ -24,6 +25,8 @@ def reading(pid: int, read: Callable[[], T], *, attach: bool = False) -> Ok[T] |
         return access.refused(pid, attach=attach)
     except OSError as error:
         return Failed(error=str(error))
+    except UnsupportedPythonError as error:
+        return Unavailable(reason=str(error), help="stacks and everything else are still read")
     except ValueError as error:
         return Failed(error=f"unexpected content: {error}")
     return Ok(value=value, at=at, took_s=time.perf_counter() - started)

@@ -91,4 +91,10 @@ def observe(
 
 
 def _of_kernel(process: Process) -> bool:
-    return _KTHREADD in (process.pid, process.ppid) and process.ns_pids in ((process.pid,), ())
+    if _KTHREADD not in (process.pid, process.ppid):
+        return False
+    try:
+        # In a container pid 2 is a process like any other.
+        return procfs.read_stat(process.pid).kernel_thread
+    except OSError:
+        return False
