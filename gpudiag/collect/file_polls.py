@@ -9,7 +9,7 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 
 from gpudiag.collect.expressions import Expressions, Place
 from gpudiag.collect.memory import TargetMemory
@@ -36,8 +36,8 @@ def file_polls(pid: int, python_version: str | None, stacks: tuple[PyStack, ...]
     """The files that threads wait for in a loop, as absolute paths in the target's file system.
 
     A frame counts if everything it called is the standard library (a sleep, a stat): a loop whose body does other work
-    is not waiting. filelock's SoftFileLock waits for its file to be gone; its FileLock waits for flock(2), which the
-    kernel's lock table tells better, and gives nothing.
+    is not waiting. filelock's SoftFileLock waits for its file to be gone; its FileLock asks for flock(2) again and again
+    without waiting in it, so that the kernel's lock table shows who has the lock but not who wants it.
 
     Raises UnsupportedPythonError for a version whose objects gpudiag cannot read, OSError if the target is gone.
     """
@@ -61,7 +61,7 @@ class _Look:
             return
         frame = stack.frames[index]
         if _FILELOCK.search(frame.file):
-            yield from self._soft_lock(stack, index)
+            yield from self._filelock(stack, index)
             return
         function = self._sources.function(frame.file, frame.function, frame.line, ("while ", "while("), WORDS)
         if isinstance(function, Unreadable):
@@ -74,17 +74,18 @@ class _Look:
             if path is not None:
                 yield FilePoll(tid=stack.tid, frame=index, path=path, until=poll.until, expression=ast.unparse(poll.path))
 
-    def _soft_lock(self, stack: PyStack, index: int) -> Iterator[FilePoll]:
+    def _filelock(self, stack: PyStack, index: int) -> Iterator[FilePoll]:
         """Releases 3 and 4 of filelock keep the path in the local `lock_filename` while they poll; the lock has it per thread."""
         frame = stack.frames[index]
         lock = frame.locals.get("self")
         names = (self._objects.type_names(lock) or ()) if lock is not None else ()
         soft = any(name.endswith(".SoftFileLock") for name in names)
-        if not soft or frame.function.rsplit(".", 1)[-1] not in _FILELOCK_LOOPS:
+        if frame.function.rsplit(".", 1)[-1] not in _FILELOCK_LOOPS:
             return
         path = self._absolute(self._path(frame.locals.get("lock_filename")))
         if path is not None:
-            yield FilePoll(tid=stack.tid, frame=index, path=path, until="gone", expression="self.lock_file")
+            until: Literal["gone", "unlocked"] = "gone" if soft else "unlocked"
+            yield FilePoll(tid=stack.tid, frame=index, path=path, until=until, expression="self.lock_file")
 
     def _asks_for_files(self, function: ast.expr, place: Place) -> bool:
         """Whether a function is one of os or os.path, and not, say, a key-value store's exists(key)."""

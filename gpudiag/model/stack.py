@@ -65,10 +65,10 @@ class LockUse(Struct, frozen=True, kw_only=True):
 
 
 class FilePoll(Struct, frozen=True, kw_only=True):
-    """A frame that loops until a file appears or goes away (`while os.path.exists(path): sleep`)."""
+    """A frame that loops until a file appears, goes away (`while os.path.exists(path): sleep`) or can be locked."""
 
     tid: int
     frame: int
     path: str
-    until: Literal["exists", "gone"]
+    until: Literal["exists", "gone", "unlocked"]
     expression: str

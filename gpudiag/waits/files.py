@@ -25,23 +25,31 @@ def edges(context: Context) -> Iterator[Edge]:
 
 
 def _poll(context: Context, process: Process, poll: FilePoll, fact: FileFact) -> Iterator[Edge]:
-    waiting_holds = fact.exists if poll.until == "gone" else not fact.exists
-    if not waiting_holds:
+    if fact.exists is (poll.until == "exists"):
         return
     waiter = (process.pid, poll.tid)
     stack = process.stack_of(poll.tid)
     frame = stack.frames[poll.frame].where if stack and poll.frame < len(stack.frames) else ""
-    until = "is removed" if poll.until == "gone" else "appears"
+    until = {"gone": "is removed", "exists": "appears", "unlocked": "can be locked"}[poll.until]
     loop = Evidence(
         source="python-stack", claim=f"thread {poll.tid} loops until {poll.path} {until}", excerpt=frame, at=context.at
     )
-    openers = tuple(p for p in fact.openers if p != process.pid)
+    openers = _lockers(context, fact) if poll.until == "unlocked" else fact.openers
+    openers = tuple(p for p in openers if p != process.pid)
     for pid in openers:
         opened = Evidence(source="open-files", claim=f"pid {pid} has {poll.path} open", at=context.at)
         yield context.edge(waiter, context.index.owner(pid), "file-lock", "poll", loop, opened)
-    if openers:
+    if openers or poll.until == "unlocked":
         return
     yield context.edge(waiter, node.file(poll.path), "file-lock", "poll", loop, *_nobody(context, fact))
+
+
+def _lockers(context: Context, fact: FileFact) -> tuple[int, ...]:
+    """Living processes that hold a kernel lock on the file."""
+    reading = context.observation.last.file_locks
+    locks = reading.value if isinstance(reading, Ok) else ()
+    found = {p for lock in locks if not lock.blocked and (lock.device, lock.inode) == (fact.device, fact.inode) for p in (lock.pid, *lock.holders)}
+    return tuple(sorted(p for p in found if context.index.alive(p)))
 
 
 def _nobody(context: Context, fact: FileFact) -> Iterator[Evidence]:

@@ -76,7 +76,7 @@ def test_no_file_where_none_is_waited_for(version: str, scenario: str, frame: st
 
 @pytest.mark.parametrize("kind", ["SoftFileLock", "UnixFileLock"])
 @pytest.mark.parametrize(("file", "method"), [("_api.py", "acquire"), ("_core/_acquire.py", "_poll_until_acquired")])
-def test_filelock_polls_for_a_file_only_if_it_is_a_soft_lock(file: str, method: str, kind: str, tmp_path: Path) -> None:
+def test_filelock_waits_for_its_file_to_be_gone_or_to_be_unlocked(file: str, method: str, kind: str, tmp_path: Path) -> None:
     module = tmp_path / "filelock" / file
     module.parent.mkdir(parents=True)
     module.write_text(FILELOCK.format(method=method))
@@ -84,8 +84,8 @@ def test_filelock_polls_for_a_file_only_if_it_is_a_soft_lock(file: str, method: 
     program = tmp_path / "program.py"
     program.write_text(f"from {name} import {kind}\nprint('0', flush=True)\n{kind}('held.lock').{method}()\n")
     with running(VERSIONS[-1], program, cwd=str(tmp_path)) as target:
-        expected = {(f"{tmp_path}/held.lock", "gone", "self.lock_file")} if kind == "SoftFileLock" else set()
-        settles(target, method, expected)
+        until = "gone" if kind == "SoftFileLock" else "unlocked"
+        settles(target, method, {(f"{tmp_path}/held.lock", until, "self.lock_file")})
 
 
 FILELOCK = """
