@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -25,7 +25,13 @@ DEFAULT_PORTS: Final = {"sglang": 30000, "vllm": 8000}
 
 @click.command()
 @click.option("--engine", type=click.Choice(["sglang", "vllm"]), help="The engine that will serve; default: those installed.")
-@click.option("--python", metavar="PATH", help="Interpreter of the server; default: the active environment that has an engine.")
+@click.option(
+    "--python",
+    "pythons",
+    metavar="PATH",
+    multiple=True,
+    help="Interpreter of the server; default: the active environment that has an engine. A second one compares the engines.",
+)
 @click.option("--model", metavar="DIR", help="Directory of the model.")
 @click.option("--draft", metavar="DIR", help="Directory of an EAGLE-3 drafter.")
 @click.option("--build", metavar="DIR", help="A source tree of kernels that is going to be built.")
@@ -44,7 +50,7 @@ DEFAULT_PORTS: Final = {"sglang": 30000, "vllm": 8000}
 def doctor(
     *,
     engine: str | None,
-    python: str | None,
+    pythons: tuple[str, ...],
     model: str | None,
     draft: str | None,
     build: str | None,
@@ -76,9 +82,9 @@ def doctor(
     if from_facts is not None:
         facts = _load(from_facts)
     else:
-        asked = _asked(
-            engine, python, model, draft, build, algorithm, tp, port, gpus_for, "fast" if fast else "deep" if deep else "full"
-        )
+        plain = {"engine": engine, "model": model, "draft": draft, "build": build, "algorithm": algorithm, "tp": tp}
+        depth = "fast" if fast else "deep" if deep else "full"
+        asked = _asked({**plain, "depth": depth, "gpus_for": gpus_for, "ports": port}, pythons)
         facts = _read(asked)
     results = judge.judge(facts, checks)
     wall_s = None if from_facts is not None else time.perf_counter() - started
@@ -101,46 +107,28 @@ def _chosen(only: tuple[str, ...]) -> tuple[Check, ...]:
     return tuple(dict.fromkeys(check for check in found if check is not None))
 
 
-def _asked(
-    engine: str | None,
-    python: str | None,
-    model: str | None,
-    draft: str | None,
-    build: str | None,
-    algorithm: str | None,
-    tp: int,
-    port: tuple[int, ...],
-    gpus_for: tuple[str, ...],
-    depth: str,
-) -> Asked:
+def _asked(plain: dict[str, Any], pythons: tuple[str, ...]) -> Asked:
+    """The questions as data. Raises UsageError for a directory, interpreter or capability that is none."""
     import msgspec
 
     from gpudiag.doctor import interpreter
     from gpudiag.model.facts import Asked
     from gpudiag.rules.kernels.runs_on import parse_capability
 
-    for option, path in (("--model", model), ("--draft", draft), ("--build", build)):
+    for option in ("model", "draft", "build"):
+        path = plain[option]
         if path is not None and not os.path.isdir(path):
-            raise UsageError(f"{option} {path}: no such directory", help=f"ls -d {os.path.dirname(path) or '.'}/*")
-    for text in gpus_for:
+            raise UsageError(f"--{option} {path}: no such directory", help=f"ls -d {os.path.dirname(path) or '.'}/*")
+    for text in plain["gpus_for"]:
         if parse_capability(text) is None:
             raise UsageError(f"--for {text}: no compute capability", help="--for 9.0 (H100), 10.0 (B200), 12.0 (RTX 50, RTX PRO)")
-    chosen = python or interpreter.choose(os.environ, engine)
-    if python is not None and not os.access(python, os.X_OK):
-        raise UsageError(f"--python {python}: no program there", help="--python /path/to/venv/bin/python")
-    plain = {
-        "engine": engine,
-        "python": chosen,
-        "model": model,
-        "draft": draft,
-        "build": build,
-        "algorithm": algorithm,
-        "tp": tp,
-        "depth": depth,
-        "gpus_for": gpus_for,
-        "ports": port or ((DEFAULT_PORTS[engine],) if engine else ()),
-    }
-    return msgspec.convert(plain, Asked)
+    for python in pythons:
+        if not os.access(python, os.X_OK):
+            raise UsageError(f"--python {python}: no program there", help="--python /path/to/venv/bin/python")
+    engine = plain["engine"]
+    ports = plain["ports"] or ((DEFAULT_PORTS[engine],) if engine else ())
+    chosen = pythons[0] if pythons else interpreter.choose(os.environ, engine)
+    return msgspec.convert({**plain, "python": chosen, "others": pythons[1:], "ports": ports}, Asked)
 
 
 def _read(asked: Asked) -> Facts:

@@ -14,7 +14,7 @@ from gpudiag.doctor import build_tree, caches, drafter_files, eagle3, install, l
 from gpudiag.doctor.reads import Root, attempt
 from gpudiag.doctor.system import system
 from gpudiag.model.facts import Asked, Facts
-from gpudiag.model.install import Eagle3Interface, Environment, Import
+from gpudiag.model.install import Eagle3Interface, Environment, Import, Install
 from gpudiag.model.reading import NOT_ASKED, Ok, Reading, Unavailable
 
 _PROVIDERS: Final = {
@@ -62,17 +62,28 @@ def _with_install(facts: Facts, python: str) -> Facts:
         return replace(facts, install=Ok(value=found, at=facts.at), libraries=environment)
     about = environment.value
     engines = install.engines_in(about, facts.asked)
-    places = caches.Places(os.environ, Path.home())
+    cached = caches.Places(os.environ, Path.home()).vllm
     providers = [name for engine in engines for name in _PROVIDERS[engine] if about.distribution(name) is not None]
     found = replace(
         found,
         verification=install.verify(python, providers, deep=facts.asked.depth == "deep") if providers else NOT_ASKED,
-        stale_caches=attempt(lambda: model_cache.stale(about, places.vllm)),
+        stale_caches=attempt(lambda: model_cache.stale(about, cached)),
         imports=_imports(python, engines) if facts.asked.depth != "fast" else NOT_ASKED,
         eagle3=_interfaces(facts, about, engines),
     )
-    scanned = attempt(lambda: libraries.scan(install.package_directories(about)))
-    return replace(facts, install=Ok(value=found, at=facts.at), libraries=scanned)
+    others = tuple(_other(facts, one) for one in facts.asked.others)
+    everywhere = [about, *(o.environment.value for o in others if isinstance(o.environment, Ok))]
+    places = [place for one in everywhere for place in install.package_directories(one)]
+    return replace(facts, install=Ok(value=found, at=facts.at), others=others, libraries=attempt(lambda: libraries.scan(places)))
+
+
+def _other(facts: Facts, python: str) -> Install:
+    """Only what the comparison of engines needs."""
+    found = install.describe(python)
+    if not isinstance(found.environment, Ok):
+        return found
+    about = found.environment.value
+    return replace(found, eagle3=_interfaces(facts, about, install.engines_in(about, facts.asked)))
 
 
 def _imports(python: str, engines: tuple[str, ...]) -> Reading[tuple[Import, ...]]:

@@ -74,7 +74,25 @@ class ReportedCheck(Struct, frozen=True, kw_only=True):
         )
 
 
+class Choice(Struct, frozen=True, kw_only=True):
+    """How one engine would serve this model with this drafter. `supported` None is not known, and `why` says so."""
+
+    engine: str
+    version: str | None
+    supported: bool | None
+    why: str
+    command: str
+    kernels: tuple[str, ...]
+    """What its compiled libraries can do on these GPUs, library by library, in words."""
+    slow: tuple[str, ...]
+    """What will be slower than it could be, or needs a change first."""
+
+
 class DoctorReport(Report, frozen=True, kw_only=True):
-    """A report of schema gpudiag.report/1 with, in addition, how each check ended. `target` is None."""
+    """A report of schema gpudiag.report/1 with, in addition, how each check ended. `target` is None.
+
+    `choices` has an entry for each engine if a model and a drafter were named and no engine.
+    """
 
     checks: tuple[ReportedCheck, ...] = ()
+    choices: tuple[Choice, ...] = ()

@@ -25,6 +25,8 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     engine: ServedBy | None = None
     python: str | None = None
+    others: tuple[str, ...] = ()
+    """Further interpreters to compare with."""
     model: str | None = None
     draft: str | None = None
     tp: int = 1
@@ -303,6 +305,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     system: System
     install: Reading[Install] = NOT_ASKED
     libraries: Reading[tuple[Library, ...]] = NOT_ASKED
+    """Libraries of `install` and of `others` together."""
+    others: tuple[Install, ...] = ()
+    """Further interpreters, for comparing the engines: SGLang and vLLM do not fit into one environment."""
     model: Reading[ModelFiles] = NOT_ASKED
     drafter: Reading[Drafter] = NOT_ASKED
     source_tree: Reading[SourceTree] = NOT_ASKED

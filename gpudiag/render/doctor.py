@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gpudiag.model.doctor import CATEGORIES, Category, CheckInfo, CheckStatus, DoctorReport, ReportedCheck
+from gpudiag.model.doctor import CATEGORIES, Category, CheckInfo, CheckStatus, Choice, DoctorReport, ReportedCheck
 from gpudiag.model.finding import SEVERITY_ORDER
 from gpudiag.model.report import ReportedFinding
 from gpudiag.render.canvas import Canvas, cells
@@ -60,6 +60,13 @@ def _cleaned(check: ReportedCheck, plain: bool) -> ReportedCheck:
     )
 
 
+_SUPPORT: Final[dict[bool | None, Look]] = {
+    True: STATUSES["healthy"],
+    False: SEVERITIES["error"],
+    None: STATUSES["insufficient"],
+}
+
+
 class _Page:
     def __init__(
         self,
@@ -85,8 +92,26 @@ class _Page:
             members = [c for c in self.checks if c.category == category]
             if members:
                 self._category(category, members)
+        for choice in self.report.choices:
+            self._choice(choice)
         canvas.rule()
         self._summary(title)
+
+    def _choice(self, choice: Choice) -> None:
+        """One engine of the comparison: a heading, then what speaks for and against it."""
+        look = _SUPPORT[choice.supported]
+        name = f"{choice.engine} {choice.version or ''}".rstrip()
+        self.canvas.rule()
+        self.canvas.paragraph([(f"{self._mark(look)} ", look.color), (f"{name}: ", BOLD)], self._harmless(choice.why))
+        for label, lines in (("kernels", choice.kernels), ("slow", choice.slow)):
+            for number, line in enumerate(lines):
+                self.canvas.paragraph([(f"  {label if number == 0 else '':<8} ", DIM)], self._harmless(line))
+        if choice.supported is not False:
+            self.canvas.paragraph([("  serve    ", DIM)], self._harmless(choice.command))
+
+    def _harmless(self, words: str) -> str:
+        cleaned = clean(words)
+        return ascii_only(cleaned) if self.canvas.plain else cleaned
 
     def _category(self, category: Category, members: Sequence[ReportedCheck]) -> None:
         found = [f for c in members if c.status == "finding" for f in self.findings if f.code == c.code]

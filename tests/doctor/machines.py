@@ -132,3 +132,8 @@ def result(code: str, case: Facts) -> CheckResult:
 
 def refused() -> Unavailable:
     return Unavailable(reason="may not be read", help="sudo gpudiag doctor")
+
+
+def behind_iommu() -> dict[str, Any]:
+    """Changes of a machine whose two GPUs reach each other through an IOMMU that translates."""
+    return {"pci": ok((pci(0, iommu_domain=ok("DMA")), pci(1, iommu_domain=ok("DMA"))))}

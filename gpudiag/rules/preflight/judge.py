@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Final
 
 from gpudiag.model.doctor import CheckResult, DoctorReport, ReportedCheck
 from gpudiag.model.facts import Facts
 from gpudiag.model.finding import CONFIDENCE_ORDER, SEVERITY_ORDER, Finding
 from gpudiag.model.report import Cost, NotRead, ReportedFinding, Verdict
 from gpudiag.rules.preflight.base import Check
-
-_HEALTHY_NEEDS: Final = 1
+from gpudiag.rules.preflight.choose import choices
+from gpudiag.rules.verdict import verdict_of, verdict_without_finding
 
 
 def judge(facts: Facts, checks: Iterable[Check]) -> tuple[CheckResult, ...]:
@@ -39,6 +38,7 @@ def report(
         ),
         cost=Cost(wall_s=round(facts.took_s if wall_s is None else wall_s, 3), stopped_s=0.0),
         checks=tuple(ReportedCheck.of(r) for r in results),
+        choices=choices(facts, results),
     )
 
 
@@ -47,37 +47,11 @@ def _worst_first(finding: Finding) -> tuple[int, int]:
 
 
 def _verdict(findings: list[Finding], results: tuple[CheckResult, ...]) -> Verdict:
-    counts = {status: sum(r.status == status for r in results) for status in ("ok", "finding", "unknown")}
     if findings:
-        first = findings[0]
-        return Verdict(
-            status="finding",
-            code=first.code,
-            name=first.name,
-            severity=first.severity,
-            title=first.title,
-            confidence=first.confidence,
-            next_step=first.next_steps[0] if first.next_steps else "",
-            culprits=first.culprits,
-        )
-    if counts["ok"] < _HEALTHY_NEEDS:
-        first_unknown = next((r for r in results if r.status == "unknown"), None)
-        return Verdict(
-            status="insufficient",
-            code=None,
-            name=None,
-            severity=None,
-            title="Nothing could be checked",
-            confidence=None,
-            next_step=first_unknown.help if first_unknown else "",
-        )
-    unread = f", {counts['unknown']} could not be made" if counts["unknown"] else ""
-    return Verdict(
-        status="healthy",
-        code=None,
-        name=None,
-        severity=None,
-        title=f"Nothing found in {counts['ok']} checks{unread}",
-        confidence=None,
-        next_step="",
-    )
+        return verdict_of(findings[0])
+    passed = sum(r.status == "ok" for r in results)
+    unknown = [r for r in results if r.status == "unknown"]
+    if not passed:
+        return verdict_without_finding("insufficient", "Nothing could be checked", unknown[0].help if unknown else "")
+    unread = f", {len(unknown)} could not be made" if unknown else ""
+    return verdict_without_finding("healthy", f"Nothing found in {passed} checks{unread}")
