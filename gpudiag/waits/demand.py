@@ -6,13 +6,12 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gpudiag.engines.roles import FRONT
 from gpudiag.model.finding import Evidence
 from gpudiag.model.network import Socket
 from gpudiag.model.reading import Ok
 from gpudiag.model.server import Server
 from gpudiag.waits.index import Index
-
-FRONT_ROLES = frozenset({"frontend", "root", "server", "router", "tokenizer"})
 
 
 class Demand(Struct, frozen=True, kw_only=True):
@@ -37,7 +36,7 @@ def demand(index: Index, server: Server) -> Demand:
     if server.engine == "torch":
         return Demand(state="pending", why="job")
     reading = index.snapshot.sockets
-    fronts = [m.pid for m in server.members if m.role in FRONT_ROLES and index.alive(m.pid)]
+    fronts = [m.pid for m in server.members if m.role in FRONT and index.alive(m.pid)]
     readable = [p for p in fronts if (process := index.by_pid.get(p)) is not None and isinstance(process.fds, Ok)]
     if not isinstance(reading, Ok) or not readable or len(readable) < len(fronts):
         return Demand(state="unknown")

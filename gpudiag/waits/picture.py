@@ -6,6 +6,7 @@ from functools import cached_property
 
 import msgspec
 
+from gpudiag.engines.roles import FRONT, PATH
 from gpudiag.model import node
 from gpudiag.model.node import Node
 from gpudiag.model.server import Member, Server
@@ -13,7 +14,6 @@ from gpudiag.model.snapshot import Observation
 from gpudiag.model.wait import Wait
 from gpudiag.waits import channels, children, collectives, device, files, gil, locks, nccl, spin, stores, streams
 from gpudiag.waits.context import Context, Edge
-from gpudiag.waits.demand import FRONT_ROLES
 from gpudiag.waits.graph import Cause, causes
 from gpudiag.waits.motion import Motion
 
@@ -56,7 +56,7 @@ class Picture(Context):
         idle = {
             m.pid
             for m in self.server.members
-            if not m.ranked and m.pid not in wanted and m.role not in _PATH_ROLES and m.role not in FRONT_ROLES
+            if not m.ranked and m.pid not in wanted and m.role not in PATH and m.role not in FRONT
         }
         return tuple(
             msgspec.structs.replace(e, wait=msgspec.structs.replace(e.wait, need="work")) if node.pid_of(e.waiter) in idle else e
@@ -94,7 +94,7 @@ class Picture(Context):
         if pid is None:
             return False
         member = self.server.member(pid)
-        if member is not None and member.role not in FRONT_ROLES:
+        if member is not None and member.role not in FRONT:
             return False
         known, call = self.known(pid, pid), self.index.syscall(pid, pid)
         return member is None or (known is not None and known.need == "work") or (call is not None and call.name in _AT_THE_DOOR)
@@ -108,7 +108,7 @@ class Picture(Context):
     @cached_property
     def traffic(self) -> bool:
         """Whether bytes went between the ranks, or from a frontend to a client, between the looks (TCP_INFO)."""
-        pids = {m.pid for m in self.server.members if m.ranked or m.role in FRONT_ROLES}
+        pids = {m.pid for m in self.server.members if m.ranked or m.role in FRONT}
         owned = {inode for inode, who in self.index.holders.items() if any(p in pids for p, _ in who)}
         then = self.before.sockets
         return any(
@@ -131,9 +131,7 @@ class Picture(Context):
     @cached_property
     def _weights(self) -> dict[Node, float]:
         """One for every rank's main thread, one for every request; other threads wait, but nobody cares about them alone."""
-        weights: dict[Node, float] = {
-            node.thread(m.pid, m.pid): 1.0 for m, _ in self.members() if m.ranked or m.role in _PATH_ROLES
-        }
+        weights: dict[Node, float] = {node.thread(m.pid, m.pid): 1.0 for m, _ in self.members() if m.ranked or m.role in PATH}
         if self.demand.state == "pending" and self.demand.frontends:
             share = max(self.demand.requests, 1) / len(self.demand.frontends)
             for pid in self.demand.frontends:
@@ -176,4 +174,3 @@ _WRONG_AT_REST = frozenset({"collective", "p2p", "store", "lock", "file-lock", "
 _AT_THE_DOOR = frozenset(
     {"accept", "accept4", "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6"}
 )
-_PATH_ROLES = frozenset({"engine-core", "detokenizer", "controller", "coordinator", "worker", "scheduler"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpudiag.engines.roles import BYSTANDERS
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence
 from gpudiag.model.network import Socket
@@ -22,7 +23,6 @@ from gpudiag.waits.motion import Motion
 READS = frozenset({"read", "readv", "pread64", "recvfrom", "recvmsg", "recvmmsg"})
 WRITES = frozenset({"write", "writev", "sendto", "sendmsg", "sendmmsg"})
 POLLS = frozenset({"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"})
-BYSTANDERS = frozenset({"tracker", "helper", "compiler", "dead", "starting"})
 
 
 def edges(context: Context) -> Iterator[Edge]:

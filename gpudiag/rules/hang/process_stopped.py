@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpudiag.engines.roles import BYSTANDERS
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.process import STOPPED, Process
@@ -11,18 +12,15 @@ from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import consequences, culprit, label, waiting
 from gpudiag.waits.picture import Picture
 
-_BYSTANDERS = frozenset({"tracker", "helper", "compiler", "starting"})
-
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    causes = {n: c for c in picture.causes for n in c.nodes}
     for process in picture.observation.last.processes:
         member = picture.server.member(process.pid)
         target = node.process(process.pid)
-        cause = causes.get(target)
+        cause = picture.cause_of(target)
         if process.state not in STOPPED or not _all_along(picture, process):
             continue
-        if cause is None and (member is None or member.role in _BYSTANDERS):
+        if cause is None and (member is None or member.role in BYSTANDERS):
             continue
         traced = process.state == "t" or process.tracer_pid > 0
         how = f"held by the debugger pid {process.tracer_pid}" if traced else "stopped by a signal (state T)"
@@ -42,11 +40,12 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             title=f"{label(picture, target)} is stopped{waiters}",
             links=((state,),),
             culprits=(culprit(picture, target),),
-            consequences=consequences(picture, cause) if cause is not None else (),
+            consequences=consequences(picture, cause),
             next_steps=(
                 f"detach the debugger: pid {process.tracer_pid}"
                 if traced
-                else f"let it run again: `kill -CONT {process.pid}` (after finding out who stopped it: a debugger, a job shell, a freezer)",
+                else f"let it run again: `kill -CONT {process.pid}`"
+                " (after finding out who stopped it: a debugger, a job shell, a freezer)",
             ),
         )
 
