@@ -48,7 +48,12 @@ def _lockers(context: Context, fact: FileFact) -> tuple[int, ...]:
     """Living processes that hold a kernel lock on the file."""
     reading = context.observation.last.file_locks
     locks = reading.value if isinstance(reading, Ok) else ()
-    found = {p for lock in locks if not lock.blocked and (lock.device, lock.inode) == (fact.device, fact.inode) for p in (lock.pid, *lock.holders)}
+    found = {
+        p
+        for lock in locks
+        if not lock.blocked and (lock.device, lock.inode) == (fact.device, fact.inode)
+        for p in (lock.pid, *lock.holders)
+    }
     return tuple(sorted(p for p in found if context.index.alive(p)))
 
 
