@@ -16,16 +16,18 @@ from gpudiag.model.reading import Failed, Unavailable
 from gpudiag.model.report import Cost, NotRead, Report, ReportedFinding, ServerState, Target, Verdict, Worker
 from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
-from gpudiag.rules.hang.standing import global_rank, label
+from gpudiag.rules.hang.standing import label
 from gpudiag.rules.registry import RULES
+from gpudiag.rules.verdict import verdict_of, verdict_without_finding
 from gpudiag.waits.device import UNCLEAR, WAITING, sync_frame
-from gpudiag.waits.motion import Motion
+from gpudiag.waits.motion import AWAKE, BUSY, Motion
 from gpudiag.waits.nccl import launched
 from gpudiag.waits.picture import Picture
 
 SLOW = frozenset({"GPD314", "GPD316"})
 STARTING = frozenset({"GPD315"})
 IDLE = "GPD318"
+NO_RIGHTS = "GPD109"
 _READINGS = ("cmdline", "environ", "fds", "syscalls", "futexes", "stacks", "lock_uses", "file_polls", "io")
 _NEEDED = frozenset({"fds", "syscalls", "stacks", "sockets"})
 
@@ -44,7 +46,7 @@ def diagnose(observation: Observation, server: Server, *, command: str, version:
             engine=server.engine,
             version=server.version,
             root_pid=server.root_pid,
-            state=_state(picture, verdict),
+            state=_state(verdict),
             workers=tuple(_worker(picture, m) for m in _shown(picture)),
         ),
         verdict=verdict,
@@ -75,51 +77,27 @@ def rank_findings(picture: Picture, findings: Iterable[Finding]) -> tuple[Findin
     terminal = {n: i for i, cause in enumerate(picture.causes) for n in cause.nodes}
     specificity = {r.code: r.specificity for r in RULES}
     best: dict[Node, Finding] = {}
-    for found in findings:
-        key = found.culprits[0].node if found.culprits else found.code
-        key = key if found.severity != "info" or found.code != IDLE else IDLE
-        if key not in best or specificity[found.code] > specificity[best[key].code]:
-            best[key] = found
+    for finding in findings:
+        key = finding.culprits[0].node if finding.culprits else finding.code
+        if key not in best or specificity[finding.code] > specificity[best[key].code]:
+            best[key] = finding
 
-    def blame(found: Finding) -> tuple[int, int, int, str]:
-        nodes = [*found.subjects, *(c.node for c in found.culprits)]
+    def blame(finding: Finding) -> tuple[int, int, int, str]:
+        nodes = [*finding.subjects, *(c.node for c in finding.culprits)]
         place = min((terminal.get(n, order.get(n, len(order) + 1)) for n in nodes), default=len(order) + 1)
-        return (place, -SEVERITY_ORDER[found.severity], -specificity[found.code], found.code)
+        return (place, -SEVERITY_ORDER[finding.severity], -specificity[finding.code], finding.code)
 
     return tuple(sorted(best.values(), key=blame))
 
 
 def _verdict(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
-    chosen = next((f for f in findings if f.code not in ("GPD109", IDLE)), None) or next(
-        (f for f in findings if f.code == IDLE), None
-    )
-    if chosen is not None:
-        return Verdict(
-            status="finding",
-            code=chosen.code,
-            name=chosen.name,
-            severity=chosen.severity,
-            title=chosen.title,
-            confidence=chosen.confidence,
-            next_step=chosen.next_steps[0] if chosen.next_steps else "",
-            culprits=chosen.culprits,
-        )
+    speaking = [f for f in findings if f.code not in (NO_RIGHTS, IDLE)] or [f for f in findings if f.code == IDLE]
+    if speaking:
+        return verdict_of(speaking[0])
     serving = _serving(picture)
     if serving is not None:
-        return _plain("healthy", serving, "nothing to do")
+        return verdict_without_finding("healthy", serving, "nothing to do")
     return _insufficient(picture, findings)
-
-
-def _plain(status: str, title: str, next_step: str) -> Verdict:
-    return Verdict(
-        status="healthy" if status == "healthy" else "insufficient",
-        code=None,
-        name=None,
-        severity=None,
-        title=title,
-        confidence=None,
-        next_step=next_step,
-    )
 
 
 def _serving(picture: Picture) -> str | None:
@@ -133,7 +111,8 @@ def _serving(picture: Picture) -> str | None:
     rest = [m for m in ranks if m not in ran]
     if not ran or any(not _waits_visibly(picture, m) for m in rest):
         return None
-    return f"serving: {len(ran)} of {len(ranks)} ranks ran in {picture.observation.span_s:.1f} s, and nobody waits for one that does not"
+    span = f"{picture.observation.span_s:.1f} s"
+    return f"serving: {len(ran)} of {len(ranks)} ranks ran in {span}, and nobody waits for one that does not"
 
 
 def _ran(picture: Picture, member: Member) -> bool:
@@ -144,12 +123,12 @@ def _ran(picture: Picture, member: Member) -> bool:
     device = picture.devices.get(member.pid)
     stuck = device is not None and device.state in WAITING and count == 0
     blind = sync_frame(picture.stack(member.pid, member.pid)) is not None and (device is None or device.state in UNCLEAR)
-    return not stuck and not blind and picture.motion(member.pid, member.pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING)
+    return not stuck and not blind and picture.motion(member.pid, member.pid) in AWAKE
 
 
 def _moves(picture: Picture, nodes: Iterable[Node]) -> bool:
     threads = [(pid, node.tid_of(n) or pid) for n in nodes if (pid := node.pid_of(n)) is not None]
-    return any(picture.motion(pid, tid) in (Motion.MOVING, Motion.SPINNING) for pid, tid in threads)
+    return any(picture.motion(pid, tid) in BUSY for pid, tid in threads)
 
 
 def _progresses(picture: Picture, member: Member) -> bool:
@@ -163,31 +142,25 @@ def _waits_visibly(picture: Picture, member: Member) -> bool:
 
 
 def _insufficient(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
-    permission = next((f for f in findings if f.code == "GPD109"), None)
-    if permission is not None:
-        return _plain(
-            "insufficient",
-            "not enough evidence: Python stacks could not be read",
-            permission.next_steps[0] if permission.next_steps else "",
-        )
-    if not picture.observation.has_change:
-        return _plain(
-            "insufficient",
-            "not enough evidence: one look says nothing about what moves",
-            "attach to the live server, or record two looks",
-        )
+    closer = f"`gpudiag attach {picture.server.root_pid} --once --confirm --native`"
+    permission = next((f for f in findings if f.code == NO_RIGHTS), None)
     candidates = [label(picture, c.nodes[0]) for c in picture.causes[:3]]
-    if candidates:
-        title = f"not enough evidence: the waits end at {', '.join(candidates)}, and what it waits for is not visible"
-        return _plain("insufficient", title, f"look closer: `gpudiag attach {picture.server.root_pid} --once --confirm --native`")
-    return _plain(
-        "insufficient",
-        "not enough evidence: nothing that was read says who waits for whom",
-        f"take a third look and native stacks: `gpudiag attach {picture.server.root_pid} --once --confirm --native`",
-    )
+    if permission is not None:
+        why = "Python stacks could not be read"
+        step = permission.next_steps[0] if permission.next_steps else ""
+    elif not picture.observation.has_change:
+        why = "one look says nothing about what moves"
+        step = "attach to the live server, or record two looks"
+    elif candidates:
+        why = f"the waits end at {', '.join(candidates)}, and what it waits for is not visible"
+        step = f"look closer: {closer}"
+    else:
+        why = "nothing that was read says who waits for whom"
+        step = f"take a third look and native stacks: {closer}"
+    return verdict_without_finding("insufficient", f"not enough evidence: {why}", step)
 
 
-def _state(picture: Picture, verdict: Verdict) -> ServerState:
+def _state(verdict: Verdict) -> ServerState:
     if verdict.status == "healthy":
         return "serving"
     if verdict.status == "insufficient" or verdict.code is None:
@@ -216,7 +189,7 @@ def _worker(picture: Picture, member: Member) -> Worker:
     return Worker(
         pid=member.pid,
         role=member.role,
-        rank=msgspec.structs.replace(member.rank, global_=global_rank(member.rank, picture.server))
+        rank=msgspec.structs.replace(member.rank, global_=picture.server.global_rank(member.rank))
         if member.ranked
         else member.rank,
         gpu=device.gpu.uuid if (device := picture.devices.get(member.pid)) is not None else None,
