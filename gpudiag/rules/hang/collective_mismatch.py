@@ -1,4 +1,4 @@
-"""GPD302 and, where the ranks came by different ways, GPD327: ranks of one group stand in different collectives."""
+"""GPD302: ranks of one group stand in, or launched, different collectives. GPD327 shares what is found and how it is told."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.counts import conflicts
 from gpudiag.rules.hang.counts import report as report_counts
-from gpudiag.rules.hang.standing import consequences, culprit, label
+from gpudiag.rules.hang.standing import all_still, consequences, culprit, label
 from gpudiag.waits.collectives import InCollective, in_collectives
 from gpudiag.waits.graph import Cause
 from gpudiag.waits.picture import Picture
@@ -21,7 +21,7 @@ from gpudiag.waits.picture import Picture
 def mismatches(picture: Picture) -> Iterator[tuple[Cause, dict[str, list[InCollective]]]]:
     """Cycles of ranks in which every edge says: you are in another collective. Grouped by operation, fewest ranks first."""
     for cause in picture.causes:
-        inside = [e for n in cause.nodes for e in picture.edges_from(n) if e.holder in cause.nodes]
+        inside = picture.edges_within(cause)
         if not cause.cyclic or not inside or not all(e.wait.kind == "collective" for e in inside):
             continue
         by_op: dict[str, list[InCollective]] = defaultdict(list)
@@ -60,8 +60,8 @@ def report(
 ) -> Iterator[Finding]:
     """The finding for either rule: each operation with its ranks, the odd ones first."""
     members = [one for ones in groups.values() for one in ones]
-    moved = [picture.still_evidence(one.member.pid, one.member.pid) for one in members]
-    if any(m is None for m in moved):
+    moved = all_still(picture, [node.thread(one.member.pid, one.member.pid) for one in members])
+    if moved is None:
         return
     links: list[Link] = [
         (
@@ -71,14 +71,13 @@ def report(
         )
         for one in members
     ]
-    links += [(m,) for m in moved if m is not None]
     sides = ", ".join(f"{_ranks(picture, [o.member for o in ones])} in {op}" for op, ones in groups.items())
     yield finding(
         rule.code,
         rule.name,
         rule.severity,
         title=f"{what}: {sides}",
-        links=links,
+        links=[*links, *moved],
         culprits=tuple(
             culprit(picture, node.thread(one.member.pid, one.member.pid), frame=one.known.caller or one.known.frame)
             for one in members

@@ -9,16 +9,22 @@ from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.process import Process
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import Terminal, consequences, culprit, label, terminals, waited_for, waiting
-from gpudiag.waits.motion import Motion
+from gpudiag.waits.motion import BUSY, Motion
 from gpudiag.waits.picture import Picture
 
 COMPILE_FILES = (
-    "triton/compiler/compiler.py", "torch/_inductor/codecache.py", "torch/_inductor/compile_fx.py", "torch/_dynamo/convert_frame.py",
-    "torch/utils/cpp_extension.py", "torch/_inductor/async_compile.py", "tvm_ffi/cpp/build.py", "flashinfer/jit/core.py",
-    "deep_gemm/jit", "cutlass/base_dsl/compiler.py",
-)  # fmt: skip
+    "triton/compiler/compiler.py",
+    "torch/_inductor/codecache.py",
+    "torch/_inductor/compile_fx.py",
+    "torch/_dynamo/convert_frame.py",
+    "torch/utils/cpp_extension.py",
+    "torch/_inductor/async_compile.py",
+    "tvm_ffi/cpp/build.py",
+    "flashinfer/jit/core.py",
+    "deep_gemm/jit",
+    "cutlass/base_dsl/compiler.py",
+)
 """Files whose presence on a stack means that a kernel or a graph is being compiled (torch 2.14, triton 3.7, flashinfer 0.6)."""
-
 
 MIN_SHARE = 0.05
 """Share of a processor below which a compiler is not at work, whatever its lines do."""
@@ -26,14 +32,14 @@ MIN_SHARE = 0.05
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
     for end in terminals(picture):
-        if end.motion not in (Motion.SPINNING, Motion.MOVING) or not _compiles(picture, end):
+        if end.motion not in BUSY or not _compiles(picture, end):
             continue
-        ticks = _cpu_s(picture, end.process)
-        if end.motion is Motion.MOVING and ticks < MIN_SHARE * picture.observation.span_s:
+        used_s, span_s = _cpu_s(picture, end.process), picture.observation.span_s
+        if end.motion is Motion.MOVING and used_s < MIN_SHARE * span_s:
             continue
         evidence = Evidence(
             source="cpu-time",
-            claim=f"pid {end.pid} ({_tool(end.process)}) used {ticks:.1f} s of processor time in {picture.observation.span_s:.1f} s",
+            claim=f"pid {end.pid} ({_tool(end.process)}) used {used_s:.1f} s of processor time in {span_s:.1f} s",
             excerpt=end.process.title[:120],
             at=picture.at,
         )
@@ -48,7 +54,10 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             consequences=consequences(picture, end.cause),
             next_steps=(
                 "wait; attach again in a minute: the compiler's processor time must have grown",
-                "keep the compile cache between starts so that the next one is fast (TRITON_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR, TORCH_EXTENSIONS_DIR)",
+                (
+                    "keep the compile cache between starts so that the next one is fast"
+                    " (TRITON_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR, TORCH_EXTENSIONS_DIR)"
+                ),
             ),
         )
 
@@ -79,6 +88,7 @@ def _owner(picture: Picture, end: Terminal) -> str:
 
 
 def _cpu_s(picture: Picture, process: Process) -> float:
+    """Seconds of processor time of all threads between the looks; 0 for a process that was not there at first."""
     first = picture.observation.first.process(process.pid)
     hz = picture.observation.last.host.clock_ticks
     return (process.cpu_ticks - first.cpu_ticks) / hz if first is not None and hz > 0 else 0.0

@@ -9,6 +9,7 @@ from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.stack import Frame, PyStack
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still
+from gpudiag.rules.preflight.words import plural
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
@@ -24,7 +25,6 @@ _IDLE = (
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    causes = {n: c for c in picture.causes for n in c.nodes}
     for member, process in picture.members():
         stack = picture.stack(process.pid, process.pid)
         inner = blocking_frame(stack) if stack is not None else None
@@ -34,12 +34,10 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             continue
         if any(e.wait.need == "reply" and e.holder != target for e in picture.edges_from(target)):
             continue
-        pending = picture.demand
-        if pending.state != "pending" or (
-            pending.why == "client" and process.pid not in pending.frontends and target not in causes
-        ):
+        pending, cause = picture.demand, picture.cause_of(target)
+        if pending.state != "pending" or (pending.why == "client" and process.pid not in pending.frontends and cause is None):
             continue
-        moved = still(picture, process.pid, process.pid)
+        moved = still(picture, target)
         if moved is None:
             continue
         loop = Evidence(
@@ -48,8 +46,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             excerpt=inner.where,
             at=picture.at,
         )
-        cause = causes.get(target)
-        requests = f"; {pending.requests} request{'s' if pending.requests != 1 else ''} wait" if pending.requests else ""
+        requests = f"; {plural(pending.requests, 'request')} wait" if pending.requests else ""
         yield finding(
             RULE.code,
             RULE.name,
@@ -57,8 +54,8 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             title=f"the event loop of {label(picture, target)} is blocked in {inner.function}{requests}",
             links=((loop,), moved),
             culprits=(culprit(picture, target, frame=inner),),
-            consequences=consequences(picture, cause) if cause is not None else (),
-            notes=(*standing(picture, process.pid, process.pid), *pending.evidence),
+            consequences=consequences(picture, cause),
+            notes=(*standing(picture, target), *pending.evidence),
             next_steps=("the call on that line must be awaited or moved to a thread (`await asyncio.to_thread(...)`)",),
         )
 

@@ -1,4 +1,4 @@
-"""GPD312: a thread keeps the interpreter lock while it sleeps or computes outside Python."""
+"""GPD312: a thread keeps the interpreter lock while it sleeps in a system call."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from collections.abc import Iterator
 
 from gpudiag.model.finding import Finding
 from gpudiag.rules.base import Rule, finding
-from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, terminals, waited_for, waiting
+from gpudiag.rules.hang.standing import at_rest, consequences, culprit, label, standing, terminals, waited_for, waiting
 from gpudiag.waits.picture import Picture
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    for end in terminals(picture):
+    for end, moved in at_rest(picture, terminals(picture)):
         if not any(e.wait.kind == "gil" for e in picture.edges_to(end.node)):
-            continue
-        moved = still(picture, end.pid, end.tid)
-        if moved is None:
             continue
         yield finding(
             RULE.code,
@@ -25,10 +22,16 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             links=(*waited_for(picture, end.cause), moved),
             culprits=(culprit(picture, end.node),),
             consequences=consequences(picture, end.cause),
-            notes=standing(picture, end.pid, end.tid),
+            notes=standing(picture, end.node),
             next_steps=(
-                "the native function called on that line must release the GIL (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)",
-                f"see the native frames: `gpudiag attach {picture.server.root_pid} --once --native` (stops each process for a moment)",
+                (
+                    "the native function called on that line must release the GIL"
+                    " (ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)"
+                ),
+                (
+                    f"see the native frames: `gpudiag attach {picture.server.root_pid} --once --native`"
+                    " (stops each process for a moment)"
+                ),
             ),
         )
 

@@ -10,7 +10,7 @@ from gpudiag.model.process import STOPPED
 from gpudiag.model.server import Member
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.waits.motion import Motion
+from gpudiag.waits.motion import AWAKE
 from gpudiag.waits.picture import Picture
 
 
@@ -56,7 +56,7 @@ def _in_work_loop(picture: Picture, member: Member) -> bool:
 
 def _rests(picture: Picture, member: Member) -> bool:
     """Whether a rank looks for work again and again, or waits, through others or not, for nobody but an idle frontend."""
-    if picture.motion(member.pid, member.pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING):
+    if picture.motion(member.pid, member.pid) in AWAKE:
         return True
     me = node.thread(member.pid, member.pid)
     ends = [c for c in picture.all_causes if me in c.waiters or me in c.nodes]
@@ -65,7 +65,7 @@ def _rests(picture: Picture, member: Member) -> bool:
 
 def _moves(picture: Picture, nodes: Iterable[str]) -> bool:
     threads = [(pid, node.tid_of(n) or pid) for n in nodes if (pid := node.pid_of(n)) is not None]
-    return any(picture.motion(pid, tid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING) for pid, tid in threads)
+    return any(picture.motion(pid, tid) in AWAKE for pid, tid in threads)
 
 
 RULE = Rule(code="GPD318", name="idle-not-hung", severity="info", evaluate=evaluate, specificity=10)

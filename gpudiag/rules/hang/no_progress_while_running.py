@@ -4,45 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import culprit, label
-from gpudiag.waits.motion import Motion
+from gpudiag.waits.motion import AWAKE
 from gpudiag.waits.picture import Picture
 
 MIN_AGE_S = 30.0
 """A request may take this long to its first byte on a healthy server (long prompt, cold caches)."""
-MIN_LOOKS = 3
-MIN_SPAN_S = 5.0
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
     demand = picture.demand
-    observation = picture.observation
     old = demand.why == "client" and demand.age_s is not None and demand.age_s >= MIN_AGE_S
-    if not old or len(observation.snapshots) < MIN_LOOKS or observation.span_s < MIN_SPAN_S or _sent(picture) != 0:
+    if not old or not picture.long_look or _sent(picture) != 0:
         return
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
-    active = [m for m in ranks if picture.motion(m.pid, m.pid) in (Motion.MOVING, Motion.SPINNING, Motion.POLLING)]
+    active = [m for m in ranks if picture.motion(m.pid, m.pid) in AWAKE]
     if not ranks or len(active) < len(ranks) or picture.causes:
         return
     moves = Evidence(
         source="long-look",
-        claim=f"all {len(ranks)} ranks ran in {len(observation.snapshots)} looks over {observation.span_s:.1f} s, and not a byte went to a client",
+        claim=f"all {len(ranks)} ranks ran in {picture.looks_over}, and not a byte went to a client",
         at=picture.at,
     )
     guess = Evidence(source="absence", claim="whether steps are retried or merely long is not visible from here", at=picture.at)
+    first = node.process(ranks[0].pid)
     yield finding(
         RULE.code,
         RULE.name,
         RULE.severity,
         title=f"all ranks run, and no request has been answered for {demand.age_s:.0f} s",
         links=(demand.evidence, (moves,), (guess,)),
-        culprits=tuple(culprit(picture, f"pid:{m.pid}") for m in ranks),
+        culprits=tuple(culprit(picture, node.process(m.pid)) for m in ranks),
         next_steps=(
-            "look at the token counters twice: `curl -s .../metrics | grep generation_tokens_total`; if they stand still, it is a livelock",
-            f"see where {label(picture, f'pid:{ranks[0].pid}')} spends its time: `py-spy record --nonblocking -d 10 -p {ranks[0].pid} -o profile.svg`",
+            (
+                "look at the token counters twice: `curl -s .../metrics | grep generation_tokens_total`;"
+                " if they stand still, it is a livelock"
+            ),
+            (
+                f"see where {label(picture, first)} spends its time:"
+                f" `py-spy record --nonblocking -d 10 -p {ranks[0].pid} -o profile.svg`"
+            ),
         ),
     )
 

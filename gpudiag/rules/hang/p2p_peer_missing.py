@@ -8,21 +8,19 @@ from gpudiag.model import node
 from gpudiag.model.finding import Finding
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.rules.hang.standing import consequences, culprit, label, stacks_readable, standing, still, terminals
-from gpudiag.waits.motion import Motion
+from gpudiag.rules.hang.standing import at_rest, consequences, culprit, label, stacks_readable, standing, terminals
 from gpudiag.waits.picture import Picture
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    for end in terminals(picture):
+    for end, moved in at_rest(picture, terminals(picture)):
         into = [e for e in picture.edges_to(end.node) if e.wait.kind == "p2p"]
-        moved = still(picture, end.pid, end.tid)
-        if not into or moved is None or not stacks_readable(end.process) or end.motion is Motion.SPINNING:
+        if not into or not stacks_readable(end.process):
             continue
         waiter = into[0].waiter
         known = picture.known(node.pid_of(waiter) or 0, node.tid_of(waiter) or 0)
         op = known.op if known is not None and known.op else "a point-to-point call"
-        links: list[Link] = [into[0].wait.evidence, moved, standing(picture, end.pid, end.tid)]
+        links: list[Link] = [into[0].wait.evidence, moved, standing(picture, end.node)]
         yield finding(
             RULE.code,
             RULE.name,
@@ -32,7 +30,10 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             culprits=(culprit(picture, end.node), culprit(picture, waiter)),
             consequences=consequences(picture, end.cause),
             next_steps=(
-                f"look at the line where {label(picture, end.node)} stands: every receive needs its send, in the same order on both sides",
+                (
+                    f"look at the line where {label(picture, end.node)} stands: every receive needs its send,"
+                    " in the same order on both sides"
+                ),
             ),
         )
 

@@ -12,7 +12,7 @@ from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import consequences, culprit, label, standing, waiting
 from gpudiag.waits.context import Edge
-from gpudiag.waits.motion import Motion
+from gpudiag.waits.motion import BUSY
 from gpudiag.waits.picture import Picture
 
 
@@ -25,8 +25,6 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         links = _links(picture, path, edge)
         if links is None:
             continue
-        pid = node.pid_of(edge.waiter) or 0
-        tid = node.tid_of(edge.waiter) or pid
         what = "pipe" if path.startswith("pipe") else "socket"
         others = f"; {waiting(picture, cause)}" if picture.waiting_ranks(cause) else ""
         yield finding(
@@ -38,7 +36,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             culprits=(culprit(picture, edge.waiter),),
             subjects=(edge.waiter, cause.nodes[0]),
             consequences=consequences(picture, cause),
-            notes=standing(picture, pid, tid),
+            notes=standing(picture, edge.waiter),
             next_steps=(
                 "look in the log for how the process at the other end died; that is the first cause",
                 "restart the server: this wait cannot end",
@@ -59,7 +57,7 @@ def _links(picture: Picture, path: str, edge: Edge) -> list[Link] | None:
     gone = _missing(picture, waiter)
     if not far or gone is None or any(p != waiter and fd not in own for p, fd in far.items()):
         return None
-    if any(picture.motion(p, t.tid) in (Motion.MOVING, Motion.SPINNING) for p in far for t in picture.index.by_pid[p].threads):
+    if any(picture.motion(p, t.tid) in BUSY for p in far for t in picture.index.by_pid[p].threads):
         return None
     eliminated = Evidence(
         source="elimination",

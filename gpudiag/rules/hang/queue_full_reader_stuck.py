@@ -6,27 +6,22 @@ from collections.abc import Iterator
 
 from gpudiag.model.finding import Finding
 from gpudiag.rules.base import Rule, finding
-from gpudiag.rules.confidence import Link
-from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, terminals, waited_for, waiting
-from gpudiag.waits.motion import Motion
+from gpudiag.rules.hang.standing import at_rest, consequences, culprit, label, standing, terminals, waited_for, waiting
 from gpudiag.waits.picture import Picture
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    for end in terminals(picture):
+    for end, moved in at_rest(picture, terminals(picture)):
         into = [e for e in picture.edges_to(end.node) if e.mode == "write"]
-        moved = still(picture, end.pid, end.tid)
-        if not into or moved is None or end.motion in (Motion.MOVING, Motion.SPINNING):
+        if not into:
             continue
-        where = standing(picture, end.pid, end.tid)
-        links: list[Link] = [*waited_for(picture, end.cause), moved]
-        links += [where] if where else []
         yield finding(
             RULE.code,
             RULE.name,
             RULE.severity,
-            title=f"{label(picture, into[0].waiter)} cannot write: {label(picture, end.node)} does not read; {waiting(picture, end.cause)}",
-            links=links,
+            title=f"{label(picture, into[0].waiter)} cannot write: {label(picture, end.node)} does not read;"
+            f" {waiting(picture, end.cause)}",
+            links=(*waited_for(picture, end.cause), moved, standing(picture, end.node)),
             culprits=(culprit(picture, end.node), culprit(picture, into[0].waiter)),
             consequences=consequences(picture, end.cause),
             next_steps=("look at the line where the reader stands: it must come back to its queue before the writer can go on",),

@@ -1,4 +1,4 @@
-"""GPD316: a rank computes on the processor at one place while the others wait for it."""
+"""GPD316: a thread runs on the processor, outside any known wait, while others wait for it without a move."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from gpudiag.model import node
 from gpudiag.model.finding import Finding
 from gpudiag.rules.base import Rule, finding
-from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.compile_in_progress import COMPILE_FILES
 from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, terminals, waited_for, waiting
-from gpudiag.waits.motion import Motion
+from gpudiag.waits.motion import BUSY, Motion
 from gpudiag.waits.picture import Picture
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
     for end in terminals(picture):
         known = picture.known(end.pid, end.tid)
-        if end.motion not in (Motion.SPINNING, Motion.MOVING) or (known is not None and known.kind is not None):
+        if end.motion not in BUSY or (known is not None and known.kind is not None):
             continue
         stack = picture.stack(end.pid, end.tid)
         if stack is None or any(part in f.file for f in stack.frames for part in COMPILE_FILES):
@@ -29,19 +28,19 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         ]
         if not frozen:
             continue
-        waits = still(picture, node.pid_of(frozen[0]) or 0, node.tid_of(frozen[0]) or 0)
-        links: list[Link] = [*waited_for(picture, end.cause), standing(picture, end.pid, end.tid)]
-        links += [waits] if waits is not None else []
         yield finding(
             RULE.code,
             RULE.name,
             RULE.severity,
             title=f"{label(picture, end.node)} computes on the processor; {waiting(picture, end.cause)}",
-            links=links,
+            links=(*waited_for(picture, end.cause), standing(picture, end.node), still(picture, frozen[0]) or ()),
             culprits=(culprit(picture, end.node),),
             consequences=consequences(picture, end.cause),
             next_steps=(
-                f"see whether it moves: `gpudiag attach {picture.server.root_pid} --once --confirm`; the line must change, or it loops there",
+                (
+                    f"see whether it moves: `gpudiag attach {picture.server.root_pid} --once --confirm`;"
+                    " the line must change, or it loops there"
+                ),
                 f"profile it: `py-spy record --nonblocking -d 10 -p {end.pid} -o profile.svg`",
             ),
         )

@@ -1,11 +1,10 @@
-"""GPD304: a rank of a live group is gone, and the others wait for it."""
+"""GPD304: a rank of a live group is gone, and the others wait for it or it did not end cleanly."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from gpudiag.model.finding import Finding
-from gpudiag.model.node import OUTSIDE
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import consequences, culprit, label, waited_for, waiting
@@ -14,9 +13,8 @@ from gpudiag.waits.picture import Picture
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    causes = {n: c for c in picture.causes for n in c.nodes}
     for gone in picture.lost:
-        cause = causes.get(gone.node)
+        cause = picture.cause_of(gone.node)
         in_store = any(e.wait.kind == "store" for e in picture.edges_to(gone.node))
         if (in_store and gone.pid is None) or (cause is None and not _died_badly(gone)):
             continue
@@ -24,15 +22,14 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         if cause is not None:
             links += waited_for(picture, cause)
         waiters = f"; {waiting(picture, cause)}" if cause is not None else ""
-        who = label(picture, gone.node) if gone.node != OUTSIDE else "a rank"
         yield finding(
             RULE.code,
             RULE.name,
             RULE.severity,
-            title=f"{who} is dead{waiters}",
+            title=f"{label(picture, gone.node)} is dead{waiters}",
             links=links,
             culprits=(culprit(picture, gone.node),),
-            consequences=consequences(picture, cause) if cause is not None else (),
+            consequences=consequences(picture, cause),
             next_steps=(
                 "look for how it died: the server's log, `dmesg -T | grep -iE 'killed process|segfault|xid'`",
                 "restart the server: the group cannot go on without this rank",

@@ -11,33 +11,32 @@ from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import (
     Terminal,
     all_waits,
+    at_rest,
     consequences,
     culprit,
     frame_of,
     label,
     standing,
-    still,
     terminals,
     waited_for,
 )
-from gpudiag.waits.motion import Motion
+from gpudiag.rules.preflight.words import plural
 from gpudiag.waits.picture import Picture
 
 _EXPLAINED = frozenset({"event", "ipc", "store", "p2p", "collective"})
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    for end in terminals(picture):
+    for end, moved in at_rest(picture, terminals(picture)):
         ranks = picture.waiting_ranks(end.cause)
-        moved = still(picture, end.pid, end.tid)
-        if end.member is None or not end.member.ranked or not ranks or moved is None:
+        if end.member is None or not end.member.ranked or not ranks:
             continue
-        if end.motion not in (Motion.FROZEN, Motion.POLLING) or not _fully_read(end) or _waits_somehow(picture, end.pid, end.tid):
+        if not _fully_read(end) or _waits_somehow(picture, end.pid, end.tid):
             continue
         frame = frame_of(picture, end.node)
         where = f" in {frame.function}" if frame else ""
-        links: list[Link] = [*waited_for(picture, end.cause), standing(picture, end.pid, end.tid), moved]
-        count = f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''} wait{'s' if len(ranks) == 1 else ''}"
+        links: list[Link] = [*waited_for(picture, end.cause), standing(picture, end.node), moved]
+        count = f"{plural(len(ranks), 'rank')} {'waits' if len(ranks) == 1 else 'wait'}"
         yield finding(
             RULE.code,
             RULE.name,
@@ -48,7 +47,10 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             consequences=consequences(picture, end.cause),
             notes=all_waits(picture, end.cause),
             next_steps=(
-                f"look at the line where {label(picture, end.node)} stands: it must come to the collective that the others wait in",
+                (
+                    f"look at the line where {label(picture, end.node)} stands:"
+                    " it must come to the collective that the others wait in"
+                ),
                 f"a firmer verdict takes five seconds: `gpudiag attach {picture.server.root_pid} --once --confirm`",
             ),
         )

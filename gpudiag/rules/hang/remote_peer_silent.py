@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudiag.model import node
 from gpudiag.model.finding import Finding
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import consequences, culprit, label, still, waited_for, waiting
@@ -17,7 +16,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         if not target.startswith("remote:"):
             continue
         waiter = picture.edges_to(target)[0].waiter
-        moved = still(picture, node.pid_of(waiter) or 0, node.tid_of(waiter) or 0)
+        moved = still(picture, waiter)
         if moved is None:
             continue
         address = target.removeprefix("remote:")

@@ -10,7 +10,7 @@ from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, waited_for, waiting
-from gpudiag.waits.motion import Motion
+from gpudiag.waits.motion import BUSY
 from gpudiag.waits.picture import Picture
 
 
@@ -22,13 +22,13 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     if not absent:
         return
     waiter = next(e.waiter for e in picture.edges_to(absent[0].nodes[0]) if e.wait.kind == "store")
-    moved = still(picture, node.pid_of(waiter) or 0, node.tid_of(waiter) or 0)
+    moved = still(picture, waiter)
     if moved is None:
         return
     here = [c.nodes[0] for c in absent if node.pid_of(c.nodes[0]) is not None or c.nodes[0] in {g.node for g in picture.lost}]
     elsewhere = [c.nodes[0] for c in absent if c.nodes[0] not in here]
     links: list[Link] = [*waited_for(picture, absent[0]), moved]
-    links += [standing(picture, node.pid_of(n) or 0, node.tid_of(n) or 0) for n in here[:1]]
+    links += [standing(picture, n) for n in here[:1]]
     if not here:
         claim = "whether they joined from another host is not visible from this one"
         links.append((Evidence(source="absence", claim=claim, at=picture.at),))
@@ -53,7 +53,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
 def _at_work(picture: Picture, target: str) -> bool:
     """A rank that is still on its way (it imports, it loads) has not failed to come."""
     pid = node.pid_of(target)
-    return pid is not None and picture.motion(pid, node.tid_of(target) or pid) in (Motion.MOVING, Motion.SPINNING)
+    return pid is not None and picture.motion(pid, node.tid_of(target) or pid) in BUSY
 
 
 def _names(picture: Picture, nodes: list[str]) -> str:
@@ -61,7 +61,7 @@ def _names(picture: Picture, nodes: list[str]) -> str:
     if len(names) == 1:
         return names[0]
     shown = ", ".join(n.removeprefix("rank ") for n in names[:8])
-    return f"ranks {shown}{' ...' if len(names) > 8 else ''}"  # noqa: PLR2004
+    return f"ranks {shown}{' ...' if len(names) > 8 else ''}"
 
 
 def _addresses(picture: Picture) -> tuple[Evidence, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -12,11 +12,12 @@ from gpudiag.model.finding import CONFIDENCE_ORDER, Consequence, Culprit, Eviden
 from gpudiag.model.node import Node
 from gpudiag.model.process import Process, Syscall
 from gpudiag.model.reading import Ok
-from gpudiag.model.server import Member, Rank, Server
+from gpudiag.model.server import Member, Rank
 from gpudiag.model.stack import Frame
 from gpudiag.rules.confidence import Link, chain
+from gpudiag.rules.preflight.words import plural
 from gpudiag.waits.graph import Cause
-from gpudiag.waits.motion import Motion
+from gpudiag.waits.motion import BUSY, Motion
 from gpudiag.waits.picture import Picture
 
 
@@ -35,33 +36,41 @@ class Terminal(Struct, frozen=True, kw_only=True):
 def terminals(picture: Picture) -> Iterator[Terminal]:
     """Causes that are one living, not stopped thread, most blamed first."""
     for cause in picture.causes:
-        target = cause.nodes[0]
-        pid, tid = node.pid_of(target), node.tid_of(target)
-        if cause.cyclic or pid is None or tid is None or (process := picture.index.by_pid.get(pid)) is None:
-            continue
-        yield Terminal(
-            cause=cause,
-            node=target,
-            pid=pid,
-            tid=tid,
-            process=process,
-            member=picture.server.member(pid),
-            motion=picture.motion(pid, tid),
-        )
+        if not cause.cyclic and (end := terminal(picture, cause, cause.nodes[0])) is not None:
+            yield end
 
 
-def global_rank(rank: Rank, server: Server) -> int | None:
-    """See Server.global_rank."""
-    return server.global_rank(rank)
+def terminal(picture: Picture, cause: Cause, target: Node) -> Terminal | None:
+    """A thread as the end of a chain of waits; None for a node that is no thread, or whose process is not there."""
+    pid, tid = node.pid_of(target), node.tid_of(target)
+    if pid is None or tid is None or (process := picture.index.by_pid.get(pid)) is None:
+        return None
+    return Terminal(
+        cause=cause,
+        node=target,
+        pid=pid,
+        tid=tid,
+        process=process,
+        member=picture.server.member(pid),
+        motion=picture.motion(pid, tid),
+    )
+
+
+def at_rest(picture: Picture, ends: Iterable[Terminal]) -> Iterator[tuple[Terminal, Link]]:
+    """Those that slept at one place through all looks, each with the evidence for it; none with one look only."""
+    for end in ends:
+        moved = still(picture, end.node)
+        if moved is not None and end.motion not in BUSY:
+            yield end, moved
 
 
 def label(picture: Picture, target: Node) -> str:
     """What a person calls a node: `rank 2`, `engine-core`, `pid 4711 (nvcc)`, a path."""
     member = picture.member_of(target)
     if member is not None and member.ranked:
-        return f"rank {global_rank(member.rank, picture.server)}"
+        return f"rank {picture.server.global_rank(member.rank)}"
     gone = next((g for g in picture.lost if g.node == target), None)
-    if gone is not None and (number := global_rank(gone.rank, picture.server)) is not None:
+    if gone is not None and (number := picture.server.global_rank(gone.rank)) is not None:
         return f"rank {number}"
     pid = node.pid_of(target)
     if pid is None:
@@ -97,7 +106,7 @@ def culprit(picture: Picture, target: Node, *, path: str | None = None, frame: F
         node=target,
         pid=pid,
         tid=node.tid_of(target) or pid,
-        rank=global_rank(rank, picture.server) if rank != Rank() else None,
+        rank=picture.server.global_rank(rank) if rank != Rank() else None,
         file=shown.file if shown else None,
         line=shown.line if shown else None,
         function=shown.function if shown else None,
@@ -105,10 +114,10 @@ def culprit(picture: Picture, target: Node, *, path: str | None = None, frame: F
     )
 
 
-def consequences(picture: Picture, cause: Cause) -> tuple[Consequence, ...]:
-    """Who waits for the cause, in words; helper threads are left out."""
+def consequences(picture: Picture, cause: Cause | None) -> tuple[Consequence, ...]:
+    """Who waits for the cause, in words; helper threads are left out. None for what nobody waits for."""
     found = []
-    for waiter in cause.waiters:
+    for waiter in cause.waiters if cause is not None else ():
         pid, tid = node.pid_of(waiter), node.tid_of(waiter)
         member = picture.member_of(waiter)
         if member is None or (member.ranked and tid != pid) or member.role in ("tracker", "helper"):
@@ -137,8 +146,11 @@ def all_waits(picture: Picture, cause: Cause) -> tuple[Evidence, ...]:
     return tuple(dict.fromkeys(found))[:8]
 
 
-def standing(picture: Picture, pid: int, tid: int) -> tuple[Evidence, ...]:
-    """Where a thread stands: its frame, and the system call it sleeps in."""
+def standing(picture: Picture, target: Node) -> tuple[Evidence, ...]:
+    """Where a thread stands: its frame, and the system call it sleeps in. Nothing for a node that is no thread."""
+    pid, tid = node.pid_of(target), node.tid_of(target)
+    if pid is None or tid is None:
+        return ()
     found = []
     stack = picture.stack(pid, tid)
     frame = telling_frame(stack) if stack else None
@@ -163,10 +175,30 @@ def standing(picture: Picture, pid: int, tid: int) -> tuple[Evidence, ...]:
     return tuple(found)
 
 
-def still(picture: Picture, pid: int, tid: int) -> Link | None:
-    """The link 'it did not move', or None if nothing supports it."""
-    evidence = picture.still_evidence(pid, tid)
+def still(picture: Picture, target: Node) -> Link | None:
+    """The link 'it did not move', or None if nothing supports it or the node is no thread."""
+    pid, tid = node.pid_of(target), node.tid_of(target)
+    evidence = picture.still_evidence(pid, tid) if pid is not None and tid is not None else None
     return (evidence,) if evidence is not None else None
+
+
+def all_still(picture: Picture, targets: Iterable[Node]) -> list[Link] | None:
+    """'It did not move' of each node, or None if that cannot be said of every one."""
+    found = []
+    for target in targets:
+        moved = still(picture, target)
+        if moved is None:
+            return None
+        found.append(moved)
+    return found
+
+
+def all_listen(picture: Picture, cause: Cause) -> bool:
+    """Whether a cycle is processes that each wait to hear from the next, and not all of them ranks: a message was lost."""
+    inside = picture.edges_within(cause)
+    if not inside or not all(e.mode == "read" and e.wait.kind in ("ipc", "socket", "child") for e in inside):
+        return False
+    return not all((member := picture.member_of(n)) is not None and member.ranked for n in cause.nodes)
 
 
 def _call(call: Syscall) -> str:
@@ -178,19 +210,14 @@ def waiting(picture: Picture, cause: Cause, besides: Sequence[Node] = ()) -> str
     named = {node.pid_of(n) for n in besides}
     ranks = [m for m in picture.waiting_ranks(cause) if m.pid not in named]
     requests = picture.demand.requests
-    parts = [f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}"] if ranks else []
+    parts = [plural(len(ranks), "rank")] if ranks else []
     if requests:
-        parts.append(f"{requests} request{'s' if requests != 1 else ''}")
+        parts.append(plural(requests, "request"))
     if not parts:
-        others = len({node.pid_of(w) for w in cause.waiters} - named)
-        parts = [f"{others} process{'es' if others != 1 else ''}"]
+        parts = [plural(len({node.pid_of(w) for w in cause.waiters} - named), "process", "processes")]
     single = len(parts) == 1 and parts[0].startswith("1 ")
     return f"{' and '.join(parts)} wait{'s' if single else ''} for it"
 
 
 def stacks_readable(process: Process) -> bool:
     return isinstance(process.stacks, Ok)
-
-
-def functions(frames: Sequence[Frame], limit: int = 12) -> str:
-    return " < ".join(f.where for f in frames[:limit])

@@ -8,7 +8,6 @@ from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.process import Process
 from gpudiag.rules.base import Rule, finding
-from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, waiting
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
@@ -18,35 +17,31 @@ _OWN_CHILD = ("wait_for_vfork_done", "kernel_clone", "do_fork")
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    causes = {n: c for c in picture.causes for n in c.nodes}
     for member, process in picture.members():
         target = node.thread(process.pid, process.pid)
-        cause = causes.get(target)
+        cause = picture.cause_of(target)
         if not (member.ranked or cause is not None) or not _blocked(picture, process):
             continue
+        moved = still(picture, target)
+        if moved is None or picture.motion(process.pid, process.pid) is not Motion.FROZEN:
+            continue
         wchan = process.main_thread.wchan if process.main_thread else None
-        looks = len(picture.observation.snapshots)
-        span = picture.observation.span_s
         state = Evidence(
             source="process-state",
-            claim=f"the main thread of pid {process.pid} is in uninterruptible sleep (D) in {looks} looks over {span:.1f} s",
+            claim=f"the main thread of pid {process.pid} is in uninterruptible sleep (D) in {picture.looks_over}",
             excerpt=f"wchan {wchan or 'not shown'}",
             at=picture.at,
         )
-        moved = still(picture, process.pid, process.pid)
-        if moved is None or picture.motion(process.pid, process.pid) is not Motion.FROZEN:
-            continue
-        links: list[Link] = [(state,), moved]
         waiters = f"; {waiting(picture, cause)}" if cause is not None else ""
         yield finding(
             RULE.code,
             RULE.name,
             RULE.severity,
             title=f"{label(picture, target)} is blocked in the kernel, as on storage that does not answer{waiters}",
-            links=links,
+            links=((state,), moved),
             culprits=(culprit(picture, target),),
-            consequences=consequences(picture, cause) if cause is not None else (),
-            notes=standing(picture, process.pid, process.pid),
+            consequences=consequences(picture, cause),
+            notes=standing(picture, target),
             next_steps=(
                 f"see what it waits for: `sudo cat /proc/{process.pid}/stack` and `dmesg -T | tail -50`",
                 "check the file system under the file it reads: `df -h`, `mount | grep -E 'nfs|fuse|lustre'`, the storage server",

@@ -9,7 +9,7 @@ from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.node import Node
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.rules.hang.standing import consequences, culprit, label, waiting
+from gpudiag.rules.hang.standing import all_listen, all_still, consequences, culprit, label, waiting
 from gpudiag.waits.context import Edge
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
@@ -19,8 +19,8 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     for cause in picture.causes:
         if not cause.cyclic:
             continue
-        inside = [e for n in cause.nodes for e in picture.edges_from(n) if e.holder in cause.nodes]
-        if all(e.wait.kind == "collective" for e in inside) or _all_read(picture, cause.nodes, inside):
+        inside = picture.edges_within(cause)
+        if all(e.wait.kind == "collective" for e in inside) or all_listen(picture, cause):
             continue
         if not all(_held(picture, n) for n in cause.nodes):
             continue
@@ -28,10 +28,10 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         links: list[Link] = [e.wait.evidence for e in inside]
         if not all(e.wait.kind == "lock" for e in inside):
             # Owners of locks are a proof at one instant; messages may have been on their way between two reads.
-            moved = [picture.still_evidence(node.pid_of(n) or 0, node.tid_of(n) or 0) for n in cause.nodes]
-            if any(m is None for m in moved):
+            moved = all_still(picture, cause.nodes)
+            if moved is None:
                 continue
-            links += [(m,) for m in moved if m is not None]
+            links += moved
         timed = [n for n in cause.nodes if _has_time_limit(picture, n)]
         if timed:
             claim = f"thread {node.tid_of(timed[0])} waits with a time limit, so the circle may open by itself"
@@ -49,7 +49,10 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
                 "wait for the time limit and attach again"
                 if timed
                 else "this is a deadlock: it cannot end by itself; restart the server",
-                "report the lines above with both stacks to whoever owns the code: two paths take the same locks in opposite order",
+                (
+                    "report the lines above with both stacks to whoever owns the code: two paths take the same locks in opposite"
+                    " order"
+                ),
             ),
         )
 
@@ -57,20 +60,12 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
 def _has_time_limit(picture: Picture, target: Node) -> bool:
     """futex(2) takes its time limit as the fourth argument; acquire(timeout=...) sets it."""
     call = picture.index.syscall(node.pid_of(target) or 0, node.tid_of(target) or 0)
-    return call is not None and call.name == "futex" and len(call.args) > 3 and call.args[3] != 0  # noqa: PLR2004
+    return call is not None and call.name == "futex" and len(call.args) > 3 and call.args[3] != 0
 
 
 def _held(picture: Picture, target: Node) -> bool:
     pid, tid = node.pid_of(target), node.tid_of(target)
     return pid is not None and tid is not None and picture.motion(pid, tid) in (Motion.FROZEN, Motion.UNKNOWN, Motion.POLLING)
-
-
-def _all_read(picture: Picture, nodes: Sequence[Node], inside: Sequence[Edge]) -> bool:
-    """Two processes that each listen to the other: a message was lost (328), unless both are ranks of one group."""
-    if not all(e.mode == "read" and e.wait.kind in ("ipc", "socket", "child") for e in inside):
-        return False
-    members = [picture.member_of(n) for n in nodes]
-    return not all(m is not None and m.ranked for m in members)
 
 
 def _order(nodes: Sequence[Node], inside: Sequence[Edge]) -> list[Node]:

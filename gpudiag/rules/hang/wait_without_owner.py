@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
+from gpudiag.model.node import Node
 from gpudiag.rules.base import Rule, finding
-from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import (
+    at_rest,
     consequences,
     culprit,
     frame_of,
@@ -19,7 +19,7 @@ from gpudiag.rules.hang.standing import (
     terminals,
     waiting,
 )
-from gpudiag.waits.motion import Motion
+from gpudiag.waits.motion import BUSY, Motion
 from gpudiag.waits.picture import Picture
 
 
@@ -29,30 +29,25 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
 
 
 def _events(picture: Picture) -> Iterator[Finding]:
-    for end in terminals(picture):
+    for end, moved in at_rest(picture, terminals(picture)):
         known = picture.known(end.pid, end.tid)
-        moved = still(picture, end.pid, end.tid)
-        if known is None or known.kind != "event" or known.need == "work" or moved is None or end.motion is not Motion.FROZEN:
+        if known is None or known.kind != "event" or known.need == "work" or end.motion is not Motion.FROZEN:
             continue
-        active = [
-            t
-            for t in end.process.threads
-            if t.tid != end.tid and picture.motion(end.pid, t.tid) in (Motion.MOVING, Motion.SPINNING)
-        ]
-        if active or not stacks_readable(end.process):
+        others = [t.tid for t in end.process.threads if t.tid != end.tid]
+        if any(picture.motion(end.pid, tid) in BUSY for tid in others) or not stacks_readable(end.process):
             continue
         nobody = Evidence(
             source="absence",
-            claim=f"none of the {len(end.process.threads) - 1} other threads of pid {end.pid} does anything that could end this wait",
+            claim=f"none of the {len(others)} other threads of pid {end.pid} does anything that could end this wait",
             at=picture.at,
         )
-        links: list[Link] = [standing(picture, end.pid, end.tid), moved, (nobody,)]
         yield finding(
             RULE.code,
             RULE.name,
             RULE.severity,
-            title=f"{label(picture, end.node)} waits{_where(picture, end.node)} for something nobody will do; {waiting(picture, end.cause)}",
-            links=links,
+            title=f"{label(picture, end.node)} waits{_where(picture, end.node)} for something nobody will do;"
+            f" {waiting(picture, end.cause)}",
+            links=(standing(picture, end.node), moved, (nobody,)),
             culprits=(culprit(picture, end.node),),
             consequences=consequences(picture, end.cause),
             next_steps=(
@@ -62,7 +57,7 @@ def _events(picture: Picture) -> Iterator[Finding]:
         )
 
 
-def _where(picture: Picture, target: str) -> str:
+def _where(picture: Picture, target: Node) -> str:
     frame = frame_of(picture, target)
     return f" in {frame.function}" if frame else ""
 
@@ -73,8 +68,7 @@ def _locks(picture: Picture) -> Iterator[Finding]:
         if not target.startswith("lock:"):
             continue
         edge = picture.edges_to(target)[0]
-        pid, tid = node.pid_of(edge.waiter) or 0, node.tid_of(edge.waiter) or 0
-        moved = still(picture, pid, tid)
+        moved = still(picture, edge.waiter)
         if moved is None:
             continue
         yield finding(

@@ -9,7 +9,7 @@ from gpudiag.model.gpu import Gpu, GpuInventory
 from gpudiag.model.node import Node
 from gpudiag.model.reading import Ok
 from gpudiag.model.server import Member
-from gpudiag.rules.hang.standing import culprit, global_rank
+from gpudiag.rules.hang.standing import culprit
 from gpudiag.waits.picture import Picture
 
 
@@ -38,7 +38,7 @@ def hardware_culprit(picture: Picture, gpu: Gpu, member: Member | None) -> Culpr
         if any(owner in cause.nodes for cause in picture.causes):
             found = culprit(picture, owner)
             return Culprit(node=owner, pid=found.pid, tid=found.tid, rank=found.rank, gpu=gpu.uuid)
-    rank = global_rank(member.rank, picture.server) if member is not None else None
+    rank = picture.server.global_rank(member.rank) if member is not None else None
     return Culprit(node=gpu_node(gpu.uuid), pid=member.pid if member else None, rank=rank, gpu=gpu.uuid)
 
 
