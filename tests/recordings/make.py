@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Record every hang that the demo and the test programs can produce, for the replay tests: python -m tests.recordings.make
 
 Overwrites tests/recordings/hangs. Run it when the snapshot format grows a field that rules depend on.
@@ -7,7 +6,6 @@ Overwrites tests/recordings/hangs. Run it when the snapshot format grows a field
 from __future__ import annotations
 
 import os
-import random
 import sys
 from pathlib import Path
 
@@ -22,8 +20,7 @@ from tests.programs.harness import running, torch_python
 from tests.support.checkout import ROOT
 from tests.support.diagnosing import describe, judge, look_at
 
-HERE = Path(__file__).parent / "hangs"
-
+HANGING = Path(__file__).parent / "hangs"
 
 PLACES = {str(ROOT): "/srv/gpudiag", sys.base_prefix: "/usr", sys.prefix: "/opt/venv", os.uname().nodename: "node-1"}
 """Where this checkout and its interpreter lie is nobody's business: recordings name neutral places."""
@@ -37,15 +34,14 @@ def neutral(observation: Observation) -> Observation:
 
 
 def keep(name: str, code: str | None, observation: Observation) -> None:
-    path = HERE / f"{code or 'quiet'}-{name}.gpudiag"
+    path = HANGING / f"{code or 'quiet'}-{name}.gpudiag"
     save(neutral(observation), path, force=True)
     print(f"{path.name:60} {path.stat().st_size / 1000:6.0f} kB  {describe(judge(observation))[:90]}", file=sys.stderr)
 
 
 def main() -> None:
-    rng = random.Random(7)
-    for scenario in SCENARIOS:
-        with start(scenario.name, ranks=4, seed=rng.randrange(1 << 30)) as server:
+    for seed, scenario in enumerate(SCENARIOS):
+        with start(scenario.name, ranks=4, seed=seed) as server:
             server.wait_until_stuck()
             keep(scenario.name, scenario.expected_code, look_at(server.root_pid, confirm=True))
     for case in (*HANGS, *LOOK_ALIKES, *TORCH):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, get_args
 
 import msgspec
 
 from gpudiag.collect.look import LookOptions, observe
 from gpudiag.engines import server_of
-from gpudiag.model.process import Process
 from gpudiag.model.reading import Unavailable
 from gpudiag.model.report import Report
 from gpudiag.model.snapshot import Observation, Snapshot
@@ -62,11 +60,10 @@ def _without(snapshot: Snapshot, source: Source) -> Snapshot:
     withheld = Unavailable(reason="withheld", help="")
     if source == "sockets":
         return msgspec.structs.replace(snapshot, sockets=withheld)
-    processes: Sequence[Process] = [
-        msgspec.structs.replace(p, **dict.fromkeys(_FIELDS[source], withheld)) for p in snapshot.processes
-    ]
-    files = () if "file_polls" in _FIELDS[source] else snapshot.files
-    return msgspec.structs.replace(snapshot, processes=tuple(processes), files=files)
+    fields = dict.fromkeys(_FIELDS[source], withheld)
+    processes = tuple(msgspec.structs.replace(p, **fields) for p in snapshot.processes)
+    files = () if "file_polls" in fields else snapshot.files
+    return msgspec.structs.replace(snapshot, processes=processes, files=files)
 
 
 def describe(report: Report) -> str:

@@ -1,0 +1,200 @@
+"""Recorded hangs replay to the verdict they had, abstain where a source is missing, and change when one fact does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpudiag.model.process import Process, Syscall
+from gpudiag.model.reading import Failed, Ok, Unavailable
+from gpudiag.model.report import Report
+from gpudiag.model.snapshot import Observation
+from gpudiag.session.load import load
+from tests.support.diagnosing import SOURCES, Source, describe, judge, without
+
+HERE = Path(__file__).parent
+RECORDINGS = sorted([*HERE.glob("hangs/*.gpudiag"), *HERE.glob("servers/*.gpudiag")])
+Change = Callable[[Process, int], Process]
+
+
+def expected(path: Path) -> str | None:
+    """The code in the file name; None for a look-alike that must not be an error."""
+    code = path.name.partition("-")[0]
+    return None if code == "quiet" else code
+
+
+def read(name: str) -> Observation:
+    (path,) = [p for p in RECORDINGS if p.name == f"{name}.gpudiag"]
+    return load(path).observation
+
+
+def altered(observation: Observation, change: Change) -> Observation:
+    """The observation with every process passed through `change`, which also gets the number of the look."""
+    return Observation(
+        snapshots=tuple(
+            msgspec.structs.replace(snapshot, processes=tuple(change(p, look) for p in snapshot.processes))
+            for look, snapshot in enumerate(observation.snapshots)
+        )
+    )
+
+
+def code_of(report: Report) -> str | None:
+    return report.verdict.code
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda p: p.stem)
+def test_verdict(path: Path) -> None:
+    report = judge(load(path).observation)
+    if expected(path) is None:
+        assert report.verdict.severity != "error", describe(report)
+    else:
+        assert report.verdict.code == expected(path), describe(report)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda p: p.stem)
+def test_never_wrong_without_a_source(path: Path, source: Source) -> None:
+    report = judge(without(load(path).observation, source))
+    right = code_of(report) == expected(path) or report.verdict.status == "insufficient" or report.verdict.severity != "error"
+    assert right, f"{source} withheld: {describe(report)}"
+
+
+@pytest.mark.parametrize("path", [p for p in RECORDINGS if expected(p)], ids=lambda p: p.stem)
+def test_one_look_says_nothing_that_needs_two(path: Path) -> None:
+    report = judge(without(load(path).observation, "change"))
+    for finding in report.findings:
+        assert not any(e.source in ("two-looks", "long-look", "cpu-time") for e in finding.evidence), finding.code
+
+
+def culprit_pid(name: str) -> int:
+    pid = judge(read(name)).verdict.culprits[0].pid
+    assert pid is not None
+    return pid
+
+
+def moving(pid: int) -> Change:
+    """The main thread of one process takes another line and some processor time in every look."""
+
+    def change(process: Process, look: int) -> Process:
+        if process.pid != pid or not isinstance(process.stacks, Ok):
+            return process
+        threads = tuple(
+            msgspec.structs.replace(t, run_ns=(t.run_ns or 0) + look * 300_000_000, state="R") if t.tid == pid else t
+            for t in process.threads
+        )
+        stacks = tuple(
+            msgspec.structs.replace(s, frames=(msgspec.structs.replace(s.frames[0], line=s.frames[0].line + look), *s.frames[1:]))
+            if s.tid == pid and s.frames
+            else s
+            for s in process.stacks.value
+        )
+        return msgspec.structs.replace(
+            process,
+            threads=threads,
+            stacks=Ok(value=stacks, at=process.stacks.at),
+            syscalls=_without_call(process, pid),
+            file_polls=Ok(value=(), at=0.0),
+        )
+
+    return change
+
+
+def _without_call(process: Process, tid: int) -> Ok[dict[int, Syscall]] | Unavailable | Failed:
+    if not isinstance(process.syscalls, Ok):
+        return process.syscalls
+    return Ok(value={t: c for t, c in process.syscalls.value.items() if t != tid}, at=process.syscalls.at)
+
+
+def running_again(pid: int) -> Change:
+    def change(process: Process, _: int) -> Process:
+        if process.pid != pid:
+            return process
+        threads = tuple(msgspec.structs.replace(t, state="S") for t in process.threads)
+        return msgspec.structs.replace(process, state="S", threads=threads)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["GPD301-rank-missing", "GPD301-torch_rank_missing", "GPD322-event_nobody_sets-event", "GPD325-torch_p2p_missing"],
+)
+def test_a_culprit_that_moves_is_none(name: str) -> None:
+    report = judge(altered(read(name), moving(culprit_pid(name))))
+    assert report.verdict.severity != "error", describe(report)
+
+
+@pytest.mark.parametrize("name", ["GPD305-rank-stopped", "GPD305-vllm-stopped"])
+def test_a_process_that_runs_again_is_not_stopped(name: str) -> None:
+    assert code_of(judge(altered(read(name), running_again(culprit_pid(name))))) != "GPD305"
+
+
+def test_a_lock_file_that_somebody_has_open_is_not_stale() -> None:
+    observation = read("GPD307-stale-lock")
+    root = observation.last.roots[0]
+    last = msgspec.structs.replace(
+        observation.last, files=tuple(msgspec.structs.replace(f, openers=(root,)) for f in observation.last.files)
+    )
+    report = judge(Observation(snapshots=(*observation.snapshots[:-1], last)))
+    assert code_of(report) != "GPD307", describe(report)
+
+
+def test_a_lock_file_that_is_gone_is_waited_for_no_more() -> None:
+    observation = read("GPD307-stale-lock")
+    last = msgspec.structs.replace(
+        observation.last, files=tuple(msgspec.structs.replace(f, exists=False, inode=None) for f in observation.last.files)
+    )
+    assert code_of(judge(Observation(snapshots=(*observation.snapshots[:-1], last)))) != "GPD307"
+
+
+def test_the_same_lines_on_other_locks_are_no_cycle() -> None:
+    """What a thread holds is moved to other addresses: the text is the same, the locks are not."""
+
+    def elsewhere(process: Process, _: int) -> Process:
+        if not isinstance(process.lock_uses, Ok):
+            return process
+        uses = tuple(
+            msgspec.structs.replace(u, lock=u.lock + 0x1000 if u.held else u.lock, owner_ident=None)
+            for u in process.lock_uses.value
+        )
+        return msgspec.structs.replace(process, lock_uses=Ok(value=uses, at=process.lock_uses.at))
+
+    assert code_of(judge(altered(read("GPD306-lock-cycle"), elsewhere))) != "GPD306"
+
+
+def test_ranks_in_the_same_collective_do_not_mismatch() -> None:
+    observation = read("GPD302-torch_mismatched")
+    report = judge(observation)
+    odd = report.verdict.culprits[0].pid
+    other = next(c.pid for c in report.verdict.culprits if c.pid != odd)
+
+    def same(process: Process, look: int) -> Process:
+        model = observation.snapshots[look].process(other or 0)
+        if process.pid != odd or model is None or not isinstance(process.stacks, Ok):
+            return process
+        frames = next(s.frames for s in model.stacks.value if s.tid == other) if isinstance(model.stacks, Ok) else ()
+        stacks = tuple(msgspec.structs.replace(s, frames=frames) if s.tid == odd else s for s in process.stacks.value)
+        return msgspec.structs.replace(process, stacks=Ok(value=stacks, at=process.stacks.at))
+
+    assert code_of(judge(altered(observation, same))) not in ("GPD302", "GPD327")
+
+
+def test_a_dead_rank_that_lives_is_not_dead() -> None:
+    observation = read("GPD304-rank-dead")
+    report = judge(observation)
+    gap = report.verdict.culprits[0].rank
+    assert report.target is not None
+    twin = next(w for w in report.target.workers if w.role == "worker" and w.rank.global_ != gap)
+
+    def revived(processes: tuple[Process, ...]) -> tuple[Process, ...]:
+        model = next(p for p in processes if p.pid == twin.pid)
+        assert isinstance(model.cmdline, Ok)
+        title = model.cmdline.value[0].replace(f"TP{twin.rank.tp}", f"TP{gap}")
+        cmdline = Ok(value=(title, *model.cmdline.value[1:]), at=0.0)
+        return (*processes, msgspec.structs.replace(model, pid=999_999, cmdline=cmdline, threads=()))
+
+    snapshots = tuple(msgspec.structs.replace(s, processes=revived(s.processes)) for s in observation.snapshots)
+    assert code_of(judge(Observation(snapshots=snapshots))) != "GPD304"
