@@ -41,6 +41,7 @@ DEFAULT_PORTS: Final = {"sglang": 30000, "vllm": 8000}
 @click.option("--for", "gpus_for", metavar="CC", multiple=True, help="Judge for GPUs of this compute capability, e.g. 12.0.")
 @click.option("--fast", is_flag=True, help="Leave out what runs the engine's code: its import.")
 @click.option("--deep", is_flag=True, help="Compare every installed file by content, libraries included.")
+@click.option("--active", is_flag=True, help="Also move data between the GPUs. On a broken machine this can wedge them.")
 @click.option("--only", metavar="CODE", multiple=True, help="Make only these checks (code or name).")
 @click.option("--list", "list_only", is_flag=True, help="List all checks and make none.")
 @click.option("--save-facts", type=click.Path(path_type=Path, dir_okay=False), help="Write what was read to a file, as JSON.")
@@ -60,6 +61,7 @@ def doctor(
     gpus_for: tuple[str, ...],
     fast: bool,
     deep: bool,
+    active: bool,
     only: tuple[str, ...],
     list_only: bool,
     save_facts: Path | None,
@@ -82,9 +84,19 @@ def doctor(
     if from_facts is not None:
         facts = _load(from_facts)
     else:
-        plain = {"engine": engine, "model": model, "draft": draft, "build": build, "algorithm": algorithm, "tp": tp}
+        plain = {
+            "engine": engine,
+            "model": model,
+            "draft": draft,
+            "build": build,
+            "algorithm": algorithm,
+            "tp": tp,
+            "active": active,
+        }
         depth = "fast" if fast else "deep" if deep else "full"
         asked = _asked({**plain, "depth": depth, "gpus_for": gpus_for, "ports": port}, pythons)
+        if active:
+            say("--active moves data between the GPUs; a machine with broken peer access may need a reset afterwards")
         facts = _read(asked)
     results = judge.judge(facts, checks)
     wall_s = None if from_facts is not None else time.perf_counter() - started

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gpudiag.doctor import build_tree, caches, drafter_files, eagle3, install, libraries, model_cache, model_files
+from gpudiag.doctor import active, build_tree, caches, drafter_files, eagle3, install, libraries, model_cache, model_files
 from gpudiag.doctor.reads import Root, attempt
 from gpudiag.doctor.system import system
 from gpudiag.model.facts import Asked, Facts
@@ -41,6 +41,9 @@ def read(asked: Asked, root: Root | None = None) -> Facts:
         facts = replace(facts, source_tree=attempt(lambda: build_tree.source_tree(_named(asked.build))))
     if asked.python:
         facts = _with_install(facts, asked.python)
+    if asked.active:
+        gpus = machine.gpus
+        facts = replace(facts, active=active.run(gpus.value) if isinstance(gpus, Ok) else gpus)
     return replace(facts, took_s=round(time.perf_counter() - started, 3))
 
 

@@ -291,7 +291,7 @@ class PeerCopy(Struct, frozen=True, kw_only=True):
 
     test: str
     gpus: tuple[int, ...]
-    outcome: Literal["passed", "wrong-data", "failed", "hung", "not-built"]
+    outcome: Literal["passed", "wrong-data", "failed", "denied", "hung", "not-built"]
     detail: str
     took_s: float
 

@@ -116,9 +116,7 @@ class _Page:
     def _category(self, category: Category, members: Sequence[ReportedCheck]) -> None:
         found = [f for c in members if c.status == "finding" for f in self.findings if f.code == c.code]
         look = self._look(members, found)
-        reasons = {c.detail for c in members}
-        # One reason for all of it is worth more than the number of checks that it stops.
-        why = f": {reasons.pop()}" if look is _LOOKS["skipped"] and len(reasons) == 1 else ""
+        why = f": {_usual([c.detail for c in members])}" if look is _LOOKS["skipped"] else ""
         self.canvas.paragraph(
             [(f"{self._mark(look)} ", look.color)], CATEGORIES[category] + why, BOLD, right=(_counts(members), DIM)
         )
@@ -193,6 +191,11 @@ class _Page:
 
 def _plural(count: int, word: str) -> str:
     return "" if not count else f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _usual(reasons: Sequence[str]) -> str:
+    """The reason that most of them have."""
+    return max(reasons, key=reasons.count)
 
 
 def _counts(members: Sequence[ReportedCheck]) -> str:

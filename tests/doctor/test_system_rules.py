@@ -239,7 +239,8 @@ def test_a_healthy_machine_has_no_finding() -> None:
 
 
 def test_every_system_check_has_a_machine_on_which_it_fires() -> None:
-    covered = {f"GPD{code}" for code, _, _ in FIRES.values()} | {"GPD112"}
+    # 112 has a table of its own below, 218 and 403 a file of theirs.
+    covered = {f"GPD{code}" for code, _, _ in FIRES.values()} | {"GPD112", "GPD218", "GPD403"}
     here = {c.info.code for c in registry.CHECKS if c.evaluate.__module__.startswith("gpudiag.rules.system")}
     assert here - covered == set()
 
