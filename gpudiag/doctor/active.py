@@ -48,7 +48,7 @@ def run(gpus: GpuSet) -> Reading[tuple[PeerCopy, ...]]:
     return Ok(value=tuple(found), at=at)
 
 
-def _run(test: str, sets: list[tuple[Gpu, ...]]) -> Reading[tuple[PeerCopy, ...]]:
+def _run(test: str, sets: Sequence[tuple[Gpu, ...]]) -> Reading[tuple[PeerCopy, ...]]:
     capabilities = {g.capability.value.replace(".", "") for one in sets for g in one if isinstance(g.capability, Ok)}
     if len(capabilities) != 1:
         return Failed(error="the GPUs are of several compute capabilities, or do not tell theirs")

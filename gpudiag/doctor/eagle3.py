@@ -31,13 +31,32 @@ def interface(environment: Environment, engine: str, architecture: str, at: floa
         return Unavailable(reason=f"{engine} is not installed there", help="gpudiag doctor --python /path/to/venv/bin/python")
     sources = Sources(engine, Path(package.origin).parent)
     try:
-        read = _sglang(sources, architecture) if engine == "sglang" else _vllm(sources, architecture)
+        place = _place(sources, engine, architecture)
+        read = place if isinstance(place, Unavailable) else _judge(sources, engine, architecture, *place)
     except OSError as error:
         return Failed(error=str(error))
     return read if isinstance(read, Unavailable) else Ok(value=read, at=at)
 
 
-def _sglang(sources: Sources, architecture: str) -> Eagle3Interface | Unavailable:
+def module_of(environment: Environment, engine: str, architecture: str) -> str | None:
+    """The module that the engine imports for this architecture, whether it parses or not; None if it has none."""
+    package = environment.package(engine)
+    if package is None or not package.origin:
+        return None
+    try:
+        place = _place(Sources(engine, Path(package.origin).parent), engine, architecture)
+    except OSError:
+        return None
+    return None if isinstance(place, Unavailable) else place[0]
+
+
+def _place(sources: Sources, engine: str, architecture: str) -> tuple[str, str] | Unavailable:
+    """Module and name of the class that serves an architecture."""
+    return _in_sglang(sources, architecture) if engine == "sglang" else _in_vllm(sources, architecture)
+
+
+def _in_sglang(sources: Sources, architecture: str) -> tuple[str, str] | Unavailable:
+    """SGLang imports every module of srt.models and takes the class of that name."""
     directory = sources.directory / "srt" / "models"
     if not directory.is_dir():
         return Unavailable(reason=f"{directory} is not there: another layout of SGLang", help="")
@@ -45,22 +64,26 @@ def _sglang(sources: Sources, architecture: str) -> Eagle3Interface | Unavailabl
     for file in sorted(directory.rglob("*.py")):
         if pattern.search(bounded(file, _SOURCE_BYTES)):
             relative = file.relative_to(directory).with_suffix("")
-            module = ".".join((_SGLANG_MODELS, *relative.parts)).removesuffix(".__init__")
-            return _judge_source(sources, "sglang", architecture, module, architecture, (SGLANG_MEMBER,), None)
+            return ".".join((_SGLANG_MODELS, *relative.parts)).removesuffix(".__init__"), architecture
     return _absent("sglang", architecture)
 
 
-def _vllm(sources: Sources, architecture: str) -> Eagle3Interface | Unavailable:
-    protocol = sources.find(f"{_VLLM_MODELS}.interfaces", VLLM_PROTOCOL)
-    if protocol is None:
-        return Unavailable(reason=f"this vLLM has no {VLLM_PROTOCOL}: it is too old for EAGLE-3", help="pip install -U vllm")
+def _in_vllm(sources: Sources, architecture: str) -> tuple[str, str] | Unavailable:
     registry = sources.file(f"{_VLLM_MODELS}.registry")
     entry = registered(bounded(registry, _SOURCE_BYTES)).get(architecture) if registry else None
     if entry is None:
         return _absent("vllm", architecture)
-    module = entry[0] if entry[0].startswith("vllm.") else f"{_VLLM_MODELS}.{entry[0]}"
+    return (entry[0] if entry[0].startswith("vllm.") else f"{_VLLM_MODELS}.{entry[0]}"), entry[1]
+
+
+def _judge(sources: Sources, engine: str, architecture: str, module: str, name: str) -> Eagle3Interface | Unavailable:
+    if engine == "sglang":
+        return _judge_source(sources, engine, architecture, module, name, (SGLANG_MEMBER,), None)
+    protocol = sources.find(f"{_VLLM_MODELS}.interfaces", VLLM_PROTOCOL)
+    if protocol is None:
+        return Unavailable(reason=f"this vLLM has no {VLLM_PROTOCOL}: it is too old for EAGLE-3", help="pip install -U vllm")
     required = tuple(sorted(m for m in sources.lineage(protocol).members if not m.startswith("_")))
-    return _judge_source(sources, "vllm", architecture, module, entry[1], required, VLLM_PROTOCOL)
+    return _judge_source(sources, engine, architecture, module, name, required, VLLM_PROTOCOL)
 
 
 def registered(source: bytes) -> dict[str, tuple[str, str]]:

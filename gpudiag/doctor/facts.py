@@ -71,7 +71,7 @@ def _with_install(facts: Facts, python: str) -> Facts:
         found,
         verification=install.verify(python, providers, deep=facts.asked.depth == "deep") if providers else NOT_ASKED,
         stale_caches=attempt(lambda: model_cache.stale(about, cached)),
-        imports=_imports(python, engines) if facts.asked.depth != "fast" else NOT_ASKED,
+        imports=_imports(facts, python, about, engines) if facts.asked.depth != "fast" else NOT_ASKED,
         eagle3=_interfaces(facts, about, engines),
     )
     others = tuple(_other(facts, one) for one in facts.asked.others)
@@ -89,8 +89,11 @@ def _other(facts: Facts, python: str) -> Install:
     return replace(found, eagle3=_interfaces(facts, about, install.engines_in(about, facts.asked)))
 
 
-def _imports(python: str, engines: tuple[str, ...]) -> Reading[tuple[Import, ...]]:
+def _imports(facts: Facts, python: str, about: Environment, engines: tuple[str, ...]) -> Reading[tuple[Import, ...]]:
+    """What a server imports, and the module of the model: SGLang goes on without one that fails, vLLM finds out in a worker."""
+    architectures = facts.model.value.config.architectures[:1] if isinstance(facts.model, Ok) else ()
     modules = [module for engine in engines for module in _IMPORTED[engine]]
+    modules += [m for engine in engines for a in architectures if (m := eagle3.module_of(about, engine, a))]
     return install.imports(python, modules) if modules else NOT_ASKED
 
 

@@ -17,6 +17,7 @@ from gpudiag.model.install import Import
 from gpudiag.model.reading import Failed, Ok, Unavailable
 from gpudiag.rules.install.import_fails import kind
 from gpudiag.rules.preflight import registry
+from tests.doctor.checkpoints import target
 from tests.doctor.site import Site, make
 
 MODEL = "vllm/model_executor/models/kimi.py"
@@ -220,6 +221,24 @@ def told(one: Import, code: str) -> str:
         Asked(python="/p"), install=ok(Install(python="/p", environment=Unavailable(reason="", help=""), imports=ok((one,))))
     )
     return result(code, given).findings[0].title
+
+
+def test_the_module_of_the_model_is_imported_even_where_the_engine_would_go_on_without_it(site: Site, tmp_path: Path) -> None:
+    """SGLang says only 'Ignore import error', and serves the model with a generic class."""
+    files = {
+        "sglang/__init__.py": "",
+        "sglang/srt/entrypoints/engine.py": "print('Ignore import error when loading sglang.srt.models.kimi: x')\n",
+        "sglang/srt/models/kimi.py": "import sglang.nothing\n\n\nclass LlamaForCausalLM:\n    pass\n",
+    }
+    site.install("sglang", "0.5.23", files)
+    given = facts.read(Asked(python=site.python, model=str(target(tmp_path / "m"))))
+    assert isinstance(given.install, Ok)
+    assert isinstance(given.install.value.imports, Ok)
+    engine, model = given.install.value.imports.value
+    assert (engine.outcome, model.module, model.outcome) == ("ok", "sglang.srt.models.kimi", "exception")
+    assert engine.ignored == ("Ignore import error when loading sglang.srt.models.kimi: x",)
+    assert "sglang.srt.models.kimi cannot be imported" in result("202", given).findings[0].title
+    assert "go on without sglang.srt.models.kimi" in result("706", given).findings[0].title
 
 
 def test_an_undefined_symbol_in_a_real_extension(site: Site) -> None:
