@@ -27,6 +27,8 @@ NO_DRIVER: Final = Unavailable(reason="no NVIDIA driver on this machine", help="
 _DRIVER_FILES: Final = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
 _READ_BYTES: Final = 1 << 16
 _REAP_S: Final = 0.3
+_MOST_CRASHES: Final = 3
+"""Seen: the library of driver 580.159 crashed in every other process that asked it for everything one by one."""
 
 
 def has_driver() -> bool:
@@ -46,6 +48,7 @@ class Nvml:
         self._child: PipedChild | None = None
         self._asked_at = 0.0
         self._failed: Failed | None = None
+        self._crashes = 0
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +61,8 @@ class Nvml:
         if not self._driver or self._failed is not None:
             return
         if self._child is None:
-            self._child = PipedChild([sys.executable, "-P", "-m", "gpudiag.collect.nvml_child", str(os.getpid())])
+            depth = "state" if self._crashes else "health"
+            self._child = PipedChild([sys.executable, "-P", "-m", "gpudiag.collect.nvml_child", str(os.getpid()), depth])
             os.set_blocking(self._child.stdout.fileno(), False)
             os.set_blocking(self._child.stderr.fileno(), False)
         self._asked_at = time.monotonic()
@@ -82,7 +86,7 @@ class Nvml:
         except TimeoutError:
             return self._give_up(f"{DEADLINE} the driver did not answer within {self._deadline_s:g} s: {self._last(child)}")
         except (EOFError, msgspec.MsgspecError) as error:
-            return self._give_up(f"the reader of GPUs died: {str(error) or self._last(child)}")
+            return self._after_crash(child, str(error))
         self._last(child)
         if answer.inventory is None:
             return Unavailable(reason=answer.unavailable, help=answer.help)
@@ -95,6 +99,16 @@ class Nvml:
             child.close_pipes()
             child.kill()
             child.reap(_REAP_S)
+
+    def _after_crash(self, child: PipedChild, said: str) -> GpuReading:
+        """A driver's library that crashes on one question may answer the others: ask again for less, a few times."""
+        status = child.reap(_REAP_S)
+        self._crashes += 1
+        self.close()
+        if self._crashes > _MOST_CRASHES:
+            return self._give_up(f"the reader of GPUs died {self._crashes} times (status {status}): {said}")
+        self.ask()
+        return self.answer()
 
     def _give_up(self, error: str) -> Failed:
         self._failed = Failed(error=error)

@@ -1,4 +1,4 @@
-"""The program that talks to the NVIDIA driver: `python -m gpudiag.collect.nvml_child PARENT_PID`.
+"""The program that talks to the NVIDIA driver: `python -m gpudiag.collect.nvml_child PARENT_PID health|state`.
 
 A driver call may never return, so it is made in a child that can be killed. It answers every byte on stdin with one frame
 (4-byte big-endian length, MessagePack) on stdout, and names on stderr, one line each, what it is about to ask the driver.
@@ -50,7 +50,7 @@ class _Session:
         for index in range(nvml_read.N.nvmlDeviceGetCount()):
             _say(f"handle of GPU {index}")
             try:
-                self._devices.append(nvml_read.Device(index, _say))
+                self._devices.append(nvml_read.Device(index, _say, health=sys.argv[2] == "health"))
             except nvml_read.N.NVMLError as error:
                 self._gone[index] = str(error)
 

@@ -47,19 +47,34 @@ _GPM: Final = {
     "pcie_tx_mib_s": "PCIE_TX_PER_SEC",
     "pcie_rx_mib_s": "PCIE_RX_PER_SEC",
 }
+_FIELDS: Final = {
+    "power": ("NVML_FI_DEV_POWER_INSTANT", 0),
+    "energy": ("NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 0),
+    "nvlink.tx": ("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", ALL_LINKS),
+    "nvlink.rx": ("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX", ALL_LINKS),
+}
+_HEALTH_FIELDS: Final = {
+    "links": ("NVML_FI_DEV_NVLINK_LINK_COUNT", 0),
+    "recovery_action": ("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", 0),
+}
 _LINK_ERRORS: Final = {
-    "crc-flit": "NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
-    "crc-data": "NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
-    "replay": "NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
-    "recovery": "NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+    "nvlink.crc-flit": ("NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", 0),
+    "nvlink.crc-data": ("NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", 0),
+    "nvlink.replay": ("NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 0),
+    "nvlink.recovery": ("NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", 0),
 }
 _FABRIC_STATES: Final = ("not supported", "not started", "in progress", "completed")
 
 
 class Device:
-    """One GPU over several samples. `say` is told what is about to be asked, so that a call that hangs has a name."""
+    """One GPU over several samples. `say` is told what is about to be asked, so that a call that hangs has a name.
 
-    def __init__(self, index: int, say: Callable[[str], None]) -> None:
+    Without `health` only what tells the state is asked: utilisation, power, clocks, memory, processes, performance counters.
+    """
+
+    def __init__(self, index: int, say: Callable[[str], None], *, health: bool = True) -> None:
+        self._health = health
+        self._fields: dict[str, int] = {}
         self.index = index
         self._say = say
         self._refused: dict[str, str] = {}
@@ -76,6 +91,7 @@ class Device:
         started = time.perf_counter()
         self._unread = {}
         h, get = self._handle, self._get
+        self._fields = get("fields", self._read_fields) or {}
         used = get("memory_used_bytes", lambda: N.nvmlDeviceGetMemoryInfo(h))
         rates = get("utilisation_percent", lambda: N.nvmlDeviceGetUtilizationRates(h))
         return Gpu(
@@ -89,18 +105,18 @@ class Device:
             memory_percent=int(rates.memory) if rates is not None else None,
             power_w=get("power_w", self._power),
             power_limit_w=get("power_limit_w", lambda: N.nvmlDeviceGetEnforcedPowerLimit(h) / 1000),
-            energy_mj=get("energy_mj", lambda: int(N.nvmlDeviceGetTotalEnergyConsumption(h))),
+            energy_mj=self._fields.get("energy"),
             sm_clock_mhz=get("sm_clock_mhz", lambda: int(N.nvmlDeviceGetClockInfo(h, N.NVML_CLOCK_SM))),
             sm_clock_max_mhz=get("sm_clock_max_mhz", lambda: int(N.nvmlDeviceGetMaxClockInfo(h, N.NVML_CLOCK_SM))),
             memory_clock_mhz=get("memory_clock_mhz", lambda: int(N.nvmlDeviceGetClockInfo(h, N.NVML_CLOCK_MEM))),
             performance_state=get("performance_state", lambda: int(N.nvmlDeviceGetPerformanceState(h))),
             temperature_c=get("temperature_c", lambda: int(N.nvmlDeviceGetTemperature(h, N.NVML_TEMPERATURE_GPU))),
             event_reasons=get("event_reasons", lambda: event_reasons(int(N.nvmlDeviceGetCurrentClocksEventReasons(h)))),
-            pcie=get("pcie", self._pcie),
+            pcie=get("pcie", self._pcie) if self._health else None,
             nvlink=get("nvlink", self._nvlink),
-            memory=self._memory(),
-            recovery_action=get("recovery_action", self._recovery),
-            fabric=get("fabric", self._fabric),
+            memory=self._memory() if self._health else None,
+            recovery_action=self._recovery(),
+            fabric=get("fabric", self._fabric) if self._health else None,
             gpm=get("gpm", self._performance),
             processes=self._processes(),
             took_s=time.perf_counter() - started,
@@ -125,20 +141,23 @@ class Device:
             self._refused[field] = self._unread[field] = f"nvidia-ml-py is too old: {error}"
         return None
 
-    def _field(self, name: str, scope: int = 0) -> int:
-        (value,) = N.nvmlDeviceGetFieldValues(self._handle, [(getattr(N, name), scope)])
-        if value.nvmlReturn != N.NVML_SUCCESS:
-            raise N.NVMLError(value.nvmlReturn)
-        kind = value.valueType
-        wide = kind in (N.NVML_VALUE_TYPE_UNSIGNED_LONG, N.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
-        return int(value.value.ullVal if wide else value.value.uiVal)
+    def _read_fields(self) -> dict[str, int]:
+        """Field values in one call; what the card does not have is left out and named in `unread`."""
+        wanted = {**_FIELDS, **(_HEALTH_FIELDS if self._health else {}), **(_LINK_ERRORS if self._health else {})}
+        values = N.nvmlDeviceGetFieldValues(self._handle, [(getattr(N, name), scope) for name, scope in wanted.values()])
+        found = {}
+        for field, value in zip(wanted, values, strict=True):
+            if value.nvmlReturn != N.NVML_SUCCESS:
+                self._unread[field] = str(N.NVMLError(value.nvmlReturn))
+                continue
+            wide = value.valueType in (N.NVML_VALUE_TYPE_UNSIGNED_LONG, N.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
+            found[field] = int(value.value.ullVal if wide else value.value.uiVal)
+        return found
 
     def _power(self) -> float:
         """Now, in watts. The older call averages over a second on some cards."""
-        try:
-            return self._field("NVML_FI_DEV_POWER_INSTANT") / 1000
-        except N.NVMLError:
-            return float(N.nvmlDeviceGetPowerUsage(self._handle)) / 1000
+        now = self._fields.get("power")
+        return (now if now is not None else float(N.nvmlDeviceGetPowerUsage(self._handle))) / 1000
 
     def _pcie(self) -> PcieLink:
         h, get = self._handle, self._get
@@ -150,51 +169,43 @@ class Device:
             replays=get("pcie.replays", lambda: int(N.nvmlDeviceGetPcieReplayCounter(h))),
         )
 
-    def _nvlink(self) -> NvLink:
+    def _nvlink(self) -> NvLink | None:
+        """None for a card without NVLink. Which links are up is a matter of health."""
+        if "nvlink.tx" not in self._fields and not self._fields.get("links"):
+            return None
         up = 0
         down: list[int] = []
-        count = self._get("nvlink.links", lambda: self._field("NVML_FI_DEV_NVLINK_LINK_COUNT"))
-        for link in range(min(count if count is not None else MOST_LINKS, MOST_LINKS)):
-            try:
-                state = N.nvmlDeviceGetNvLinkState(self._handle, link)
-            except N.NVMLError:
-                if link == 0:
-                    raise
-                break
+        for link in range(min(self._fields.get("links", 0), MOST_LINKS)):
+            state = N.nvmlDeviceGetNvLinkState(self._handle, link)
             up += bool(state)
             down += [] if state else [link]
-        read = {
-            kind: self._get(f"nvlink.{kind}", lambda name=name: self._field(name))  # type: ignore[misc]
-            for kind, name in _LINK_ERRORS.items()
-        }
         return NvLink(
             links_up=up,
             links_down=tuple(down),
-            tx_kib=self._get("nvlink.tx", lambda: self._field("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", ALL_LINKS)),
-            rx_kib=self._get("nvlink.rx", lambda: self._field("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX", ALL_LINKS)),
-            errors={kind: value for kind, value in read.items() if value is not None},
+            tx_kib=self._fields.get("nvlink.tx"),
+            rx_kib=self._fields.get("nvlink.rx"),
+            errors={name: value for name in _LINK_ERRORS if (value := self._fields.get(name)) is not None},
         )
 
     def _memory(self) -> Memory:
-        h = self._handle
-
-        def ecc(field: str, kind: str, counter: str) -> int | None:
-            read = lambda: int(N.nvmlDeviceGetTotalEccErrors(h, getattr(N, kind), getattr(N, counter)))  # noqa: E731
-            return self._get(field, read)
-
-        rows = self._get("memory.remapped", lambda: N.nvmlDeviceGetRemappedRows(h))
-        lost, volatile = "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"
+        rows = self._get("memory.remapped", lambda: N.nvmlDeviceGetRemappedRows(self._handle))
+        lost, fixed = "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_MEMORY_ERROR_TYPE_CORRECTED"
         return Memory(
-            ecc_uncorrected_volatile=ecc("memory.ecc_uncorrected", lost, volatile),
-            ecc_uncorrected_aggregate=ecc("memory.ecc_uncorrected_aggregate", lost, "NVML_AGGREGATE_ECC"),
-            ecc_corrected_volatile=ecc("memory.ecc_corrected", "NVML_MEMORY_ERROR_TYPE_CORRECTED", volatile),
+            ecc_uncorrected_volatile=self._ecc("memory.ecc_uncorrected", lost, "NVML_VOLATILE_ECC"),
+            ecc_uncorrected_aggregate=self._ecc("memory.ecc_uncorrected_aggregate", lost, "NVML_AGGREGATE_ECC"),
+            ecc_corrected_volatile=self._ecc("memory.ecc_corrected", fixed, "NVML_VOLATILE_ECC"),
             remapped_uncorrectable=int(rows[1]) if rows is not None else None,
             remap_pending=bool(rows[2]) if rows is not None else None,
             remap_failed=bool(rows[3]) if rows is not None else None,
         )
 
-    def _recovery(self) -> str:
-        number = self._field("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION")
+    def _ecc(self, field: str, kind: str, counter: str) -> int | None:
+        return self._get(field, lambda: int(N.nvmlDeviceGetTotalEccErrors(self._handle, getattr(N, kind), getattr(N, counter))))
+
+    def _recovery(self) -> str | None:
+        number = self._fields.get("recovery_action")
+        if number is None:
+            return None
         prefix = "NVML_GPU_RECOVERY_ACTION_"
         names = {getattr(N, n): n.removeprefix(prefix).lower().replace("_", "-") for n in dir(N) if n.startswith(prefix)}
         return names.get(number, f"action-{number}")

@@ -78,6 +78,37 @@ def test_a_call_that_never_returns_is_left_behind_with_its_name(fake: pytest.Mon
     assert took_s < 6.0
 
 
+def test_a_library_that_crashes_on_one_question_is_asked_for_less(fake: pytest.MonkeyPatch) -> None:
+    fake.setenv("FAKE_NVML_CRASH", "nvmlDeviceGetNvLinkState")
+    with Nvml(20.0, driver=True) as nvml:
+        nvml.ask()
+        reading = nvml.answer()
+        nvml.ask()
+        again = nvml.answer()
+    assert isinstance(reading, Ok)
+    assert isinstance(again, Ok)
+    assert [(g.utilisation_percent, g.pcie) for g in reading.value.gpus] == [(0, None), (100, None)]
+
+
+def test_a_library_that_always_crashes_is_given_up(fake: pytest.MonkeyPatch) -> None:
+    fake.setenv("FAKE_NVML_CRASH", "nvmlDeviceGetUtilizationRates")
+    with Nvml(20.0, driver=True) as nvml:
+        nvml.ask()
+        reading = nvml.answer()
+    assert isinstance(reading, Failed)
+    assert "died 4 times" in reading.error
+
+
+def test_links_that_are_down_are_named(fake: pytest.MonkeyPatch) -> None:
+    fake.delenv("FAKE_NVML_CRASH", raising=False)
+    with Nvml(20.0, driver=True) as nvml:
+        nvml.ask()
+        reading = nvml.answer()
+    assert isinstance(reading, Ok)
+    links = [g.nvlink for g in reading.value.gpus]
+    assert [(n.links_up, n.links_down, n.tx_kib) for n in links if n is not None] == [(4, (), 1000), (3, (3,), 1000)]
+
+
 def test_a_driver_that_is_not_loaded_says_so(fake: pytest.MonkeyPatch) -> None:
     fake.setenv("FAKE_NVML_BROKEN", "1")
     with Nvml(20.0, driver=True) as nvml:

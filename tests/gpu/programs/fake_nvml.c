@@ -1,5 +1,5 @@
 /* A FAKE libnvidia-ml.so.1: two made-up GPUs and only the functions named below. FAKE_NVML_HANG names a function that
-   never returns, FAKE_NVML_LOST a GPU (by index) that is lost once it has been found. */
+   never returns, FAKE_NVML_CRASH one that ends the process, FAKE_NVML_LOST a GPU (by index) that is lost once it has been found. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@ typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned gpu, memory; } rates_t;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } pci_t;
 
-#define ENTER(name) do { const char *h = getenv("FAKE_NVML_HANG"); if (h && !strcmp(h, name)) for (;;) pause(); } while (0)
+#define ENTER(name) do { const char *h = getenv("FAKE_NVML_HANG"); if (h && !strcmp(h, name)) for (;;) pause(); const char *c = getenv("FAKE_NVML_CRASH"); if (c && !strcmp(c, name)) abort(); } while (0)
 
 static long number(void *device) { return (long)device - 1; }
 static int lost(void *device) { const char *l = getenv("FAKE_NVML_LOST"); return l && atol(l) == number(device); }
@@ -34,3 +34,16 @@ int nvmlDeviceGetMemoryInfo(void *device, memory_t *m) {
 int nvmlDeviceGetUtilizationRates(void *device, rates_t *r) { ENTER("nvmlDeviceGetUtilizationRates"); r->gpu = 100 * number(device); r->memory = 1; return 0; }
 int nvmlDeviceGetPowerUsage(void *device, unsigned *mw) { (void)device; *mw = 128000; return 0; }
 int nvmlDeviceGetPerformanceState(void *device, int *state) { (void)device; *state = 0; return 3; }
+typedef struct { unsigned field, scope; long long timestamp, latency; unsigned type, result; union { double d; unsigned u; unsigned long long ull; } value; } field_t;
+
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *active) { ENTER("nvmlDeviceGetNvLinkState"); *active = number(device) == 0 || link != 3; return link < 4 ? 0 : 2; }
+int nvmlDeviceGetFieldValues(void *device, int count, field_t *fields) {
+    (void)device;
+    for (int i = 0; i < count; i++) {
+        unsigned f = fields[i].field;
+        fields[i].type = 1;
+        fields[i].result = f == 91 || f == 138 || f == 139 ? 0 : 3;
+        fields[i].value.ull = f == 91 ? 4 : 1000;
+    }
+    return 0;
+}
