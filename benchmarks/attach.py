@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """What an attach costs on a hung server of 8 ranks with 60 threads each: wall time to the verdict, and what it stops.
 
 The same attach then runs under a seccomp filter that denies ptrace and every way to send a signal: the default path must
@@ -59,9 +58,8 @@ def main() -> int:
     for filtered, name in ((False, "default"), (True, "ptrace and signals denied")):
         best, median = min(walls[filtered]), statistics.median(walls[filtered])
         cost = reports[filtered]["cost"]
-        print(
-            f"{name:28} best {best:.2f} s  median {median:.2f} s  (target {TARGET_S} s)  looking {cost['wall_s']} s, stopped {cost['stopped_s']} s"
-        )
+        spent = f"looking {cost['wall_s']} s, stopped {cost['stopped_s']} s"
+        print(f"{name:28} best {best:.2f} s  median {median:.2f} s  (target {TARGET_S} s)  {spent}")
     same = essence(reports[False]) == essence(reports[True])
     print("reports are the same" if same else "REPORTS DIFFER")
     return 0 if same else 1

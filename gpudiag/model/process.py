@@ -82,7 +82,7 @@ class Thread(Struct, frozen=True, kw_only=True):
     ready_ns: int | None = None
     """Nanoseconds it was ready to run and got no processor: on a crowded machine a busy thread shows here."""
     wchan: str | None = None
-    """Kernel function the thread sleeps in; None while it runs or where the kernel does not say (see `Process.wchans_readable`)."""
+    """Kernel function it sleeps in; None while it runs or where the kernel does not say (see `Process.wchans_readable`)."""
 
 
 class Process(Struct, frozen=True, kw_only=True):

@@ -67,10 +67,11 @@ STRENGTH: Final[dict[str, Confidence]] = {
     # Utilisation and activity: a kernel is resident or is not, but not which and why.
     "gpu-counters": "strong",
     "collective-watchdog": "strong",
-    # What only reads alike.
-    "source-text": "weak",
+    # What is left after the rest was ruled out, and what is always done so.
     "elimination": "strong",
     "convention": "strong",
+    # What only reads alike, and what was not seen.
+    "source-text": "weak",
     "wait-channel": "weak",
     "absence": "weak",
 }
