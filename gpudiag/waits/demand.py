@@ -26,6 +26,8 @@ class Demand(Struct, frozen=True, kw_only=True):
     requests: int = 0
     age_s: float | None = None
     frontends: tuple[int, ...] = ()
+    answered_ms: int | None = None
+    """How long ago the last byte went to a client that is still connected."""
     kept_open: int = 0
     """Client connections that have had an answer and stay open: keep-alive, or a stream that stopped in the middle."""
     evidence: tuple[Evidence, ...] = ()
@@ -52,7 +54,8 @@ def demand(index: Index, server: Server) -> Demand:
     ]
     pending = [s for s in clients if _unanswered(s)]
     if not pending:
-        return Demand(state="none", frontends=tuple(fronts), kept_open=len(clients))
+        answers = [s.last_sent_ms for s in clients if s.last_sent_ms is not None and (s.bytes_sent or 0) > 1]
+        return Demand(state="none", frontends=tuple(fronts), kept_open=len(clients), answered_ms=min(answers, default=None))
     ages = [s.last_received_ms / 1000 for s in pending if s.last_received_ms is not None]
     age = max(ages) if ages else None
     waited = f" for {age:.0f} s" if age is not None else ""

@@ -24,6 +24,10 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     working = [m for m in ranks if _in_work_loop(picture, m)]
     if any(m not in working and not (looked and _rests(picture, m)) for m in ranks):
         return
+    answered = picture.demand.answered_ms
+    if len(working) < len(ranks) and answered is not None and answered < picture.observation.span_s * 1000:
+        # Requests come and go between the looks: that the ranks rest at this instant is chance.
+        return
     links: list[Link] = []
     if looked:
         links.append((Evidence(source="socket-table", claim="no client connection waits for an answer", at=picture.at),))
