@@ -12,6 +12,8 @@ from gpudiag.waits.context import Context, Edge
 from gpudiag.waits.motion import Motion
 
 WAIT_CALLS = frozenset({"wait4", "waitid", "waitpid"})
+POLL_CALLS = frozenset({"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait"})
+"""How ninja waits for the commands it started: it listens to their output."""
 _P_PID = 1
 """idtype of waitid(2) that names one process (linux/wait.h)."""
 
@@ -48,11 +50,18 @@ def _children(context: Context, process: Process, tid: int) -> tuple[tuple[Proce
         if ours is not None:
             return tuple(c for c in living if c.pid == ours), f"{call.name}({pid})"
         return (living, f"{call.name}({pid})") if pid <= 0 else None
+    if call is not None and call.name in POLL_CALLS and living and _drives_a_build(context, process):
+        return living, call.name
     stack = process.stack_of(tid)
     if stack is not None and _in_subprocess(stack):
         tools = tuple(c for c in living if (m := context.server.member(c.pid)) is None or m.role in ("compiler", "helper"))
         return (tools, "subprocess") if len(tools) == 1 else None
     return None
+
+
+def _drives_a_build(context: Context, process: Process) -> bool:
+    member = context.server.member(process.pid)
+    return member is not None and member.role == "compiler"
 
 
 def _signed(value: int) -> int:

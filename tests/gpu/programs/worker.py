@@ -59,6 +59,26 @@ class Job:
         torch.cuda.synchronize()
 
 
+class Cache:
+    """Two locks that two threads take in opposite order."""
+
+    def __init__(self) -> None:
+        self.pages, self.table, self.taken = threading.Lock(), threading.Lock(), threading.Event()
+
+    def move(self) -> None:
+        with self.pages:
+            threading.Thread(target=self.transfer, name="kv-transfer", daemon=True).start()
+            self.taken.wait()
+            with self.table:
+                pass
+
+    def transfer(self) -> None:
+        with self.table:
+            self.taken.set()
+            with self.pages:
+                pass
+
+
 def missing_rank(job: Job) -> None:
     say("ready")
     if RANK == 1:
@@ -123,21 +143,9 @@ def stale_lock(job: Job) -> None:
 
 
 def lock_cycle(job: Job) -> None:
-    first, second, taken = threading.Lock(), threading.Lock(), threading.Event()
-
-    def other() -> None:
-        with second:
-            taken.set()
-            with first:
-                pass
-
     say("ready")
     if RANK == 1:
-        with first:
-            threading.Thread(target=other, name="kv-transfer", daemon=True).start()
-            taken.wait()
-            with second:
-                pass
+        Cache().move()
     job.step()
 
 
