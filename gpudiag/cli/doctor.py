@@ -102,7 +102,7 @@ def doctor(
     wall_s = None if from_facts is not None else time.perf_counter() - started
     report = judge.report(facts, results, command="doctor", version=__version__, wall_s=wall_s)
     if save_facts is not None:
-        _save(facts, save_facts)
+        _save(facts, save_facts, redact=output.redact)
     _show(report, output, verbose)
     return exit_code(report, output.fail_on, _is_partial(results, only))
 
@@ -203,9 +203,17 @@ def _load(path: Path) -> Facts:
     return facts
 
 
-def _save(facts: Facts, path: Path) -> None:
+def _save(facts: Facts, path: Path, *, redact: bool) -> None:
+    """Write facts for somebody else to judge: names, addresses and secrets are taken out unless told otherwise."""
     import msgspec
 
+    if redact:
+        from gpudiag.session.redact import Redactor
+
+        redactor = Redactor()
+        facts = redactor.apply(facts)
+        if redactor.report.items:
+            say(f"taken out: {redactor.report.summary} (--no-redact keeps them)")
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=1))
     except OSError as error:

@@ -7,9 +7,13 @@ import re
 from pathlib import Path
 from typing import Final
 
-from gpudiag.doctor.reads import Root, open_files
+from gpudiag.doctor import probe
+from gpudiag.doctor.reads import Root
 from gpudiag.model.facts import Leftover, SharedMemory, Space
+from gpudiag.model.reading import Ok
 
+_LIMIT_S: Final = 10.0
+_MAX_FILES: Final = 200
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 _OURS: Final = ("nccl-", "psm_", "sem.", "vllm", "sglang", "torch_", "VLLM", "SGLANG")
 """Names that engines, NCCL, torch and Python's multiprocessing give their segments."""
@@ -17,7 +21,7 @@ _OURS: Final = ("nccl-", "psm_", "sem.", "vllm", "sglang", "torch_", "VLLM", "SG
 
 def shared_memory(root: Root) -> SharedMemory:
     path = root.at("dev/shm")
-    return SharedMemory(space=space(root, str(path)), leftovers=_leftovers(root, path) if root.real else ())
+    return SharedMemory(space=space(root, str(path)), leftovers=_leftovers(path) if root.real else ())
 
 
 def space(root: Root, path: str) -> Space:
@@ -51,19 +55,13 @@ def _fs_type(root: Root, path: str) -> str:
     return kind
 
 
-def _leftovers(root: Root, directory: Path) -> tuple[Leftover, ...]:
+def _leftovers(directory: Path) -> tuple[Leftover, ...]:
     """Segments of known names that no process maps or has open. Empty unless every process could be looked at."""
     files = {e.path: e.stat().st_size for e in os.scandir(directory) if e.name.startswith(_OURS) and e.is_file()}
     if not files:
         return ()
-    used: set[str] = set()
-    for pid in (p for p in os.listdir(root.at("proc")) if p.isdigit()):
-        try:
-            maps = root.text(f"proc/{pid}/maps", 16 << 20)
-            used.update(path for path in files if path in maps)
-            used |= open_files(root, pid)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        except OSError:
-            return ()
-    return tuple(Leftover(path=path, size_bytes=size) for path, size in sorted(files.items()) if path not in used)
+    answer = probe.run("find_unused_files", sorted(files)[:_MAX_FILES], limit_s=_LIMIT_S)
+    if not isinstance(answer, Ok) or not answer.value.get("complete"):
+        return ()
+    unused = [path for path in answer.value.get("unused", ()) if path in files]
+    return tuple(Leftover(path=path, size_bytes=files[path]) for path in unused)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+import mmap
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from gpudiag.doctor import caches, host, interpreter, kernel_log, network, pci, reads, shm, variables
+from gpudiag.doctor import caches, host, interpreter, kernel_log, network, pci, probe, reads, shm, variables
 from gpudiag.doctor.reads import Root, attempt
 from gpudiag.doctor.system import system
 from gpudiag.model.facts import Asked, PciGpu
@@ -116,6 +117,25 @@ def test_a_lock_that_nobody_holds_and_one_that_is_locked(tmp_path: Path) -> None
         found = {lock.path: lock for lock in caches.jit_locks(Root(), places(tmp_path))}
     assert found[str(left)].by_existence
     assert (found[str(left)].held, found[str(held)].held) == (False, True)
+
+
+def test_shared_memory_that_nobody_uses_any_more() -> None:
+    names = [Path(f"/dev/shm/psm_gpudiag_{os.getpid()}_{which}") for which in ("open", "mapped", "left")]
+    try:
+        for name in names:
+            name.write_bytes(bytes(4096))
+        with names[0].open() as opened, names[1].open("r+b") as file, mmap.mmap(file.fileno(), 4096):
+            file.close()
+            answer = probe.run("find_unused_files", [str(n) for n in names], limit_s=20)
+            left = {one.path for one in shm.shared_memory(Root()).leftovers}
+            assert opened.readable()
+    finally:
+        for name in names:
+            name.unlink(missing_ok=True)
+    assert isinstance(answer, Ok)
+    assert answer.value["unused"] == [str(names[2])]
+    # Where some process may not be looked at, nothing is called left over.
+    assert left & set(map(str, names)) == ({str(names[2])} if answer.value["complete"] else set())
 
 
 def test_caches_that_do_not_exist_yet_are_judged_by_what_is_above_them(tmp_path: Path) -> None:
