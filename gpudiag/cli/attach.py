@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -12,6 +13,7 @@ import click
 from gpudiag.cli import pipeline, target
 from gpudiag.cli.output import Output, emit, output_options, say
 from gpudiag.errors import GpudiagError, UsageError
+from gpudiag.model.log import ServerLog
 from gpudiag.model.report import Report
 from gpudiag.model.server import Server
 from gpudiag.model.snapshot import Observation
@@ -64,10 +66,11 @@ def attach(
     options = look_options(pause=pause, native=native, withhold=withhold)
     _announce(servers, pause=pause, native=native, confirm=confirm)
     observation = pipeline.observe(servers, around, options, samples=samples, interval_s=interval, confirm=confirm)
+    logs = pipeline.logs_of(observation)
     took_s = time.monotonic() - began
     redactor = Redactor()
-    trouble = _record(observation, record, redactor, redact=output.redact)
-    reports = pipeline.reports_of(observation, command="attach", wall_s=took_s)
+    trouble = _record(observation, logs, record, redactor, redact=output.redact)
+    reports = pipeline.reports_of(observation, command="attach", wall_s=took_s, logs=logs)
     return _finish(reports, output, redactor, array=every, trouble=trouble)
 
 
@@ -96,7 +99,9 @@ def _announce(servers: tuple[Server, ...], *, pause: bool, native: bool, confirm
         say(f"looking at pid {pids} ({processes} processes){', for at least 5 s' if confirm else ''} ...")
 
 
-def _record(observation: Observation, file: Path | None, redactor: Redactor, *, redact: bool) -> GpudiagError | None:
+def _record(
+    observation: Observation, logs: Sequence[ServerLog], file: Path | None, redactor: Redactor, *, redact: bool
+) -> GpudiagError | None:
     """Keep the evidence before anything is made of it. If that fails the diagnosis still comes, and then the error."""
     if file is None:
         return None
@@ -104,7 +109,7 @@ def _record(observation: Observation, file: Path | None, redactor: Redactor, *, 
     from gpudiag.session.record import save
 
     try:
-        taken = save(observation, file, redact=redact, command="attach", redactor=redactor)
+        taken = save(observation, file, redact=redact, command="attach", redactor=redactor, logs=logs)
     except RecordingError as error:
         return error
     say(f"recorded in {file}; taken out: {taken.summary if redact else 'nothing, as told by --no-redact'}")

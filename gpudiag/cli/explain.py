@@ -2,32 +2,118 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import stat
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import click
 
+from gpudiag import __version__
 from gpudiag.cli import pipeline
-from gpudiag.cli.output import Output, emit, output_options
-from gpudiag.errors import UsageError
+from gpudiag.cli.output import Output, emit, output_options, say
+from gpudiag.errors import ExitCode, UsageError
+from gpudiag.model.log import LogFacts, ServerLog
+from gpudiag.model.report import Report
+from gpudiag.session.bundle import SUFFIX
+
+STDIN: Final = "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What the arguments name: recordings, and everything else."""
+
+    recordings: list[Path] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
 
 
 @click.command()
-@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @output_options
-def explain(*, files: tuple[Path, ...], output: Output) -> int:
-    """Say why a server hung, from recordings made with gpudiag attach --record.
+def explain(*, files: tuple[str, ...], output: Output) -> int:
+    """Say why a server hung or died, from what was kept of it.
 
-    It needs neither the machine nor the server. Several files give several reports; JSON is then an array.
+    FILE is a log (plain, .gz, .xz or .zst), a recording made with gpudiag attach --record, a dump of py-spy or of torch's
+    flight recorder, a directory of such files, or - for standard input. Nothing of the server needs to be there any more.
+
+    Logs and dumps that are given together are taken as those of one server, its nodes and ranks: one report. Each recording
+    gives its own report, and with logs of the same server one for both. JSON is an array if there are several.
     """
-    from gpudiag.session.load import is_recording, load
+    given = sort_out(files)
+    began = time.monotonic()
+    reports: list[Report] = []
+    for recording in given.recordings:
+        from gpudiag.session.load import load
 
-    reports = []
-    for file in files:
-        if file.is_file() and not is_recording(file):
-            raise UsageError(
-                f"{file} is no recording; explain reads files made with gpudiag attach --record",
-                help="gpudiag attach PID --record hang.gpudiag",
-            )
-        reports += pipeline.reports_of(load(file).observation, command="explain")
+        kept = load(recording)
+        reports += pipeline.reports_of(kept.observation, command="explain", logs=kept.logs)
+    lost = False
+    if given.logs:
+        from gpudiag.logs.facts import read_facts
+
+        facts = read_facts(dict.fromkeys(given.logs))
+        reports = _told(reports, facts, took_s=time.monotonic() - began)
+        lost = bool(facts.unread) or any(n.reason.startswith("ends early") for r in reports for n in r.not_read)
     emit(reports, output, array=len(reports) > 1)
-    return pipeline.exit_code_of(reports, output.fail_on)
+    code = pipeline.exit_code_of(reports, output.fail_on)
+    return ExitCode.PARTIAL if lost and code == ExitCode.OK else code
+
+
+def _told(reports: Sequence[Report], facts: LogFacts, *, took_s: float) -> list[Report]:
+    """The reports with what the logs say: beside the look at the same server, or as a report of their own."""
+    from gpudiag.rules.log_beside import belong_together, with_log
+    from gpudiag.rules.log_verdict import explain_log
+
+    same = next((r for r in reports if belong_together(r, facts)), None)
+    if same is None or same.target is None:
+        told = explain_log(facts, version=__version__, host=platform.node(), took_s=round(took_s, 3))
+        return [*reports, told]
+    log = ServerLog(root_pid=same.target.root_pid, facts=facts)
+    return [with_log(r, log) if r is same else r for r in reports]
+
+
+def sort_out(files: Sequence[str]) -> Given:
+    """Tell recordings from logs. Raises UsageError for a name that cannot be read; what lies in a directory may be unreadable."""
+    given = Given()
+    for file in files:
+        if file == STDIN:
+            if sys.stdin.isatty():
+                say("reading from the terminal; end with Ctrl-D")
+            given.logs.append(file)
+        elif os.path.isdir(file):
+            _from_directory(file, given)
+        elif _is_recording(file):
+            given.recordings.append(Path(file))
+        else:
+            given.logs.append(file)
+    return given
+
+
+def _from_directory(folder: str, given: Given) -> None:
+    """Recordings in a directory are taken out; what else lies there is for the reader of logs, which leaves models alone."""
+    from gpudiag.logs.read import find_files, is_text
+
+    files = find_files(folder)
+    recordings = [f for f in files if f.endswith(SUFFIX) and _is_recording(f)]
+    given.recordings.extend(map(Path, recordings))
+    given.logs.extend([folder] if not recordings else [f for f in files if f not in recordings and is_text(f)])
+
+
+def _is_recording(file: str) -> bool:
+    """Whether it is one. A pipe is not touched: it can be opened only once. Raises UsageError if it cannot be read."""
+    from gpudiag.session.load import is_recording
+
+    try:
+        if not stat.S_ISREG(os.stat(file).st_mode):
+            return False
+        with open(file, "rb"):
+            return is_recording(Path(file))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a file name"
+        raise UsageError(f"cannot read {file}: {reason}", help=f"ls -l {file}") from error

@@ -11,7 +11,7 @@ from gpudiag import __version__
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "attach": ("gpudiag.cli.attach", "Look at a running server and say who waits for whom, and why."),
-    "explain": ("gpudiag.cli.explain", "The same verdict from a recording, on any machine."),
+    "explain": ("gpudiag.cli.explain", "The same verdict from what is left: logs, recordings, dumps."),
     "doctor": ("gpudiag.cli.doctor", "Is this machine, install, model and drafter fit to serve?"),
     "kernels": ("gpudiag.cli.kernels", "Which GPUs each compiled library has code for."),
     "demo": ("gpudiag.cli.demo", "A real hang on this machine, without a GPU, and its diagnosis."),
@@ -24,6 +24,7 @@ EPILOG: Final = """\b
 Examples:
   gpudiag attach                         the running server, or a list of them
   gpudiag attach 4242 --record hang.gpudiag
+  gpudiag explain server.log
   gpudiag explain hang.gpudiag --format markdown
 
 \b

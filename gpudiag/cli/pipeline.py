@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from gpudiag import __version__
 from gpudiag.cli.exits import FailOn, exit_code, worst
 from gpudiag.errors import ExitCode, NoTargetError
+from gpudiag.model.log import ServerLog
+from gpudiag.model.reading import value_or
 from gpudiag.model.report import Report
 from gpudiag.model.server import Server
 from gpudiag.model.snapshot import Observation, Snapshot
@@ -66,15 +68,45 @@ def servers_of(observation: Observation) -> tuple[Server, ...]:
     return tuple(best.values())
 
 
-def reports_of(observation: Observation, *, command: str, wall_s: float | None = None) -> list[Report]:
-    """One report per server; `wall_s` is what looking took. Raises NoTargetError if there was no server left to look at."""
+def logs_of(observation: Observation) -> tuple[ServerLog, ...]:
+    """What each of these servers has logged, where its output goes to files. They are read now."""
+    from gpudiag.logs.live import Stream, read_live
+
+    processes = {p.pid: p for snapshot in observation.snapshots for p in snapshot.processes}
+    found = []
+    for server in servers_of(observation):
+        streams = [
+            Stream(pid=pid, fd=descriptor.fd, inode=descriptor.inode, name=descriptor.target)
+            for pid in (server.root_pid, *(m.pid for m in server.members))
+            if pid in processes
+            for descriptor in value_or(processes[pid].fds, ())
+            if descriptor.fd in (1, 2) and descriptor.kind == "file" and descriptor.inode is not None
+        ]
+        found.append(read_live(server.root_pid, streams))
+    return tuple(found)
+
+
+def reports_of(
+    observation: Observation, *, command: str, wall_s: float | None = None, logs: Sequence[ServerLog] = ()
+) -> list[Report]:
+    """One report per server, with what its log in `logs` adds; `wall_s` is what looking took.
+
+    Raises NoTargetError if there was no server left to look at.
+    """
     from gpudiag.rules import diagnose
+    from gpudiag.rules.log_beside import with_log
 
     servers = servers_of(observation)
     if not servers:
         gone = ", ".join(str(pid) for pid in observation.last.roots) or "none given"
         raise NoTargetError(f"the server was gone before it could be looked at (pid {gone})", help="gpudiag attach")
-    return [diagnose.diagnose(observation, server, command=command, version=__version__, wall_s=wall_s) for server in servers]
+    known = {log.root_pid: log for log in logs}
+    reports = []
+    for server in servers:
+        report = diagnose.diagnose(observation, server, command=command, version=__version__, wall_s=wall_s)
+        log = known.get(server.root_pid)
+        reports.append(report if log is None else with_log(report, log, at=observation.last.at))
+    return reports
 
 
 def exit_code_of(reports: Sequence[Report], fail_on: FailOn) -> ExitCode:

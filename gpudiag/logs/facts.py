@@ -45,7 +45,7 @@ def read_facts(paths: Iterable[str]) -> LogFacts:
 def read_stream(stream: IO[bytes], name: str = "stream") -> LogFacts:
     """Read one open binary stream to its end."""
     builder = Builder()
-    _text(builder, stream, name)
+    scan_text(builder, stream, name)
     return builder.facts()
 
 
@@ -56,7 +56,7 @@ def _stdin(builder: Builder) -> None:
     try:
         # A peek waits for the first bytes of a pipe; what is typed at a terminal is never an archive.
         head = b"" if stream.isatty() or not isinstance(stream, io.BufferedReader) else stream.peek(8)[:8]
-        _text(builder, unpacked(stream, head), name)
+        scan_text(builder, unpacked(stream, head), name)
     except UnreadableError as error:
         builder.unreadable(name, error.reason, error.help)
     except OSError as error:
@@ -70,7 +70,7 @@ def _file(builder: Builder, path: str, *, asked: bool) -> None:
         if not asked and not is_text(path):
             return
         with open_log(path) as stream:
-            _text(builder, stream, name_of(path))
+            scan_text(builder, stream, name_of(path))
     except UnreadableError as error:
         builder.unreadable(name_of(path), error.reason, error.help)
     except OSError as error:
@@ -101,8 +101,8 @@ def _other_form(builder: Builder, path: str) -> bool:
     return dump is not None
 
 
-def _text(builder: Builder, stream: IO[bytes], name: str) -> None:
-    """Scan one source: both ends for everything, what lies between for all that is not said all the time."""
+def scan_text(builder: Builder, stream: IO[bytes], name: str) -> None:
+    """Scan one source to its end: both ends for everything, what lies between for all that is not said all the time."""
     tally = Tally()
     scan = _Scan(builder, builder.next_source)
     ends, middle = Finder(ENDS), Finder(MIDDLE, limit=MOST_LINES)

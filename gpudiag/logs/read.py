@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
 import os
 import sys
@@ -63,7 +64,8 @@ def find_files(path: str) -> list[str]:
 def open_log(path: str) -> Iterator[IO[bytes]]:
     """Open a log for reading, decompressed if its first bytes say so. Raises UnreadableError."""
     try:
-        raw = open(path, "rb", buffering=BLOCK_BYTES)  # noqa: SIM115, closed below, whatever stands on top of it
+        # Closed below, whatever stands on top of it.
+        raw = cast("io.BufferedReader", open(path, "rb", buffering=BLOCK_BYTES))  # noqa: SIM115
     except OSError as error:
         raise UnreadableError(f"cannot open: {error.strerror or error}", f"ls -l {path}") from None
     with raw:

@@ -262,3 +262,16 @@ class LogFacts(Struct, frozen=True, kw_only=True):
     def of(self, *kinds: EventKind) -> tuple[Event, ...]:
         """The events of these kinds, in the order in which they stand."""
         return tuple(e for e in self.events if e.kind in kinds)
+
+
+class ServerLog(Struct, frozen=True, kw_only=True):
+    """What a running server has written to its standard output and error, as far as they are files.
+
+    `written_at` is the Unix time of the last write. Without `facts`, `reason` says why and `help` what to type.
+    """
+
+    root_pid: int
+    facts: LogFacts | None = None
+    written_at: float | None = None
+    reason: str = ""
+    help: str = ""

@@ -38,6 +38,8 @@ class Target(Struct, frozen=True, kw_only=True):
     root_pid: int
     state: ServerState
     workers: tuple[Worker, ...]
+    log_silent_s: float | None = None
+    """Seconds between the last write to the server's log and the look; None where nothing says so."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

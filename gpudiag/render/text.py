@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gpudiag.model import node
 from gpudiag.model.finding import Culprit, Evidence
 from gpudiag.model.report import Report, ReportedFinding, Target
-from gpudiag.render.canvas import Canvas, Segment, cells, pad
+from gpudiag.render.canvas import Canvas, Segment, cells, pad, wrap
 from gpudiag.render.columns import draw_table
 from gpudiag.render.drawing import draw_forest
 from gpudiag.render.names import Names, rank_name
@@ -19,10 +19,14 @@ from gpudiag.render.table import rows
 from gpudiag.render.tree import forest, plain_node
 
 _NUMBER = re.compile(r"\d+")
+_TOLD = frozenset({"traceback", "log-line", "exit-status", "kernel-log", "collective-watchdog"})
+"""Sources whose excerpts are sentences."""
 
 MIN_HOST = 6
 MAX_EVIDENCE = 12
 MAX_EXCERPT_ROWS = 6
+MAX_CONSEQUENCES = 6
+MIN_SILENCE_S = 5
 MAX_CULPRITS = 4
 MAX_DRAWING_ROWS = 14
 
@@ -40,6 +44,8 @@ class _Text:
         self.report = report
         self.canvas = canvas
         self.names = Names(report, ellipsis=canvas.lines.ellipsis)
+        self.live = bool(report.waits or (report.target and report.target.workers))
+        """Whether processes were looked at. What only logs say knows no waits, and not what became of a process."""
 
     def draw(self) -> None:
         self._header()
@@ -58,8 +64,10 @@ class _Text:
         state = SERVER_STATES["unknown"]
         if target is not None:
             state = SERVER_STATES[target.state]
-            parts += [" ".join(filter(None, (target.engine, target.version))), *_sizes(target), f"pid {target.root_pid}"]
-        right = f"{state.mark(plain=self.canvas.plain)} {state.word}"
+            parts += [" ".join(filter(None, (target.engine, target.version))), *_sizes(target)]
+            # A log need not say which process was the root.
+            parts += [f"pid {target.root_pid}"] if target.root_pid else []
+        right = f"{state.mark(plain=self.canvas.plain)} {state.word}{_silence(target)}"
         room = self.canvas.width - cells("  ".join(parts)) - cells(right) - 4
         if room >= MIN_HOST:
             parts.append(self.canvas.fit(report.host, room))
@@ -90,16 +98,25 @@ class _Text:
     def _culprits(self, group: Sequence[Culprit]) -> None:
         """Two lines for culprits that stand at the same place: who, and where."""
         first = group[0]
-        if first.node != f"file:{first.path}":
+        if first.node != f"file:{first.path}" and (self.live or first.node != node.OUTSIDE):
             self._field("who", self.canvas.fit(self._who(group), self._field_room()))
         if first.function or first.file:
-            function = self.canvas.fit(first.function or "", self._field_room() // 2)
-            place = f"{first.file}:{first.line}" if first.line is not None else first.file or ""
-            room = self._field_room() - cells(function) - 2
-            place = place if cells(place) <= room else short_file(place)
-            self._field("at", f"{function}  {self.canvas.fit(place, room)}".strip())
+            self._at(first)
         if first.kernel:
             self._field("kernel", self.canvas.fit(first.kernel, self._field_room()))
+
+    def _at(self, culprit: Culprit) -> None:
+        """Function and place, in one row if they fit. The place is what a person types: it is cut last."""
+        place = f"{culprit.file}:{culprit.line}" if culprit.line is not None else culprit.file or ""
+        function, room = culprit.function or "", self._field_room()
+        if cells(function) + 2 + cells(place) > room:
+            place = short_file(place)
+        if cells(function) + 2 + cells(place) <= room:
+            self._field("at", f"{function}  {place}".strip())
+            return
+        self._field("at", self.canvas.fit(place, room))
+        if function:
+            self._field("in", self.canvas.fit(function, room))
 
     def _who(self, group: Sequence[Culprit]) -> str:
         first = group[0]
@@ -110,7 +127,7 @@ class _Text:
         parts = [name]
         if first.pid is not None and f"pid {first.pid}" not in name:
             parts.append(f"pid {first.pid}")
-        if first.pid is None and node.path_of(first.node) is None:
+        if self.live and first.pid is None and node.path_of(first.node) is None:
             parts.append("no process")
         if first.tid is not None and "thread" not in name:
             parts.append("main thread" if first.tid == first.pid else f"thread {first.tid}")
@@ -156,6 +173,10 @@ class _Text:
                 self._other(finding)
 
     def _consequences(self, finding: ReportedFinding) -> None:
+        waiters = {w.waiter for w in self.report.waits}
+        if not any(c.node in waiters for c in finding.consequences):
+            self._told_consequences(finding)
+            return
         culprits = {plain_node(c.node) for c in self.report.verdict.culprits}
         others = [n for c in finding.consequences if (n := plain_node(c.node)) not in culprits]
         if not others:
@@ -163,6 +184,17 @@ class _Text:
         who = self.names.many(others)
         only = "only waits" if len(others) == 1 else "only wait"
         self.canvas.paragraph([("because of it  ", DIM)], f"{who} {only}; nothing is wrong there")
+
+    def _told_consequences(self, finding: ReportedFinding) -> None:
+        """What others wrote because of the cause: it often comes last in a log, and is loudest."""
+        titles = list(dict.fromkeys(c.title for c in finding.consequences))
+        if not titles:
+            return
+        self.canvas.row(("because of it", DIM))
+        for title in titles[:MAX_CONSEQUENCES]:
+            self.canvas.row(("  ", PLAIN), (self.canvas.fit(tidy(title), self.canvas.width - 2), PLAIN))
+        if len(titles) > MAX_CONSEQUENCES:
+            self.canvas.row((f"  {self.canvas.lines.ellipsis} {len(titles) - MAX_CONSEQUENCES} more (--json has all)", DIM))
 
     def _evidence(self, finding: ReportedFinding, limit: int = MAX_EVIDENCE) -> None:
         self.canvas.row(("evidence", DIM))
@@ -173,16 +205,21 @@ class _Text:
                 [(f"  {pad(evidence.source, size)}  ", DIM)],
                 self._claim(evidence.claim) + (f" (and {more} more like it)" if more else ""),
             )
-            excerpt = [line for line in evidence.excerpt.split("\n") if line.strip()]
-            for line in excerpt[:MAX_EXCERPT_ROWS]:
-                head = " " * (size + 4) + self.canvas.lines.quote
-                self.canvas.row((head, DIM), (self.canvas.fit(tidy(line.rstrip()), self.canvas.width - cells(head)), DIM))
-            if len(excerpt) > MAX_EXCERPT_ROWS:
-                self.canvas.row(
-                    (" " * (size + 4) + f"{self.canvas.lines.ellipsis} {len(excerpt) - MAX_EXCERPT_ROWS} more lines", DIM)
-                )
+            self._excerpt(evidence, " " * (size + 4) + self.canvas.lines.quote)
         if len(told) > limit:
             self.canvas.row((f"  {self.canvas.lines.ellipsis} {len(told) - limit} more (--json has all)", DIM))
+
+    def _excerpt(self, evidence: Evidence, head: str) -> None:
+        """Frames are cut in the middle to stay one row each; what a log says is broken, so that it can be read."""
+        room = self.canvas.width - cells(head)
+        lines = [tidy(line.rstrip()) for line in evidence.excerpt.split("\n") if line.strip()]
+        if evidence.source in _TOLD:
+            lines = [row for line in lines for row in wrap(line, room, room)]
+        for line in lines[:MAX_EXCERPT_ROWS]:
+            self.canvas.row((head, DIM), (self.canvas.fit(line, room), DIM))
+        if len(lines) > MAX_EXCERPT_ROWS:
+            blank = " " * (cells(head) - cells(self.canvas.lines.quote))
+            self.canvas.row((f"{blank}{self.canvas.lines.ellipsis} {len(lines) - MAX_EXCERPT_ROWS} more lines", DIM))
 
     def _claim(self, claim: str) -> str:
         """A sentence in which a long path does not tear the lines apart; the path of a culprit stands above in full."""
@@ -222,7 +259,8 @@ class _Text:
 
     def _cost(self) -> None:
         cost = self.report.cost
-        told = f"stopped {cost.stopped_s * 1000:.0f} ms, took {cost.wall_s:.1f} s"
+        stopped = f"stopped {cost.stopped_s * 1000:.0f} ms, " if self.live else ""
+        told = f"{stopped}took {cost.wall_s:.1f} s"
         self.canvas.ends([(told, DIM)], (self.report.generated_at, DIM))
 
 
@@ -262,6 +300,14 @@ def _by_place(culprits: Sequence[Culprit]) -> list[list[Culprit]]:
 
 def _place_of(culprit: Culprit) -> tuple[object, ...] | None:
     return (culprit.function, culprit.file, culprit.line, culprit.kernel, culprit.host) if culprit.file else None
+
+
+def _silence(target: Target | None) -> str:
+    """How long the log has been silent, once that is longer than a busy or idle server's usual pause."""
+    silent_s = target.log_silent_s if target is not None else None
+    if silent_s is None or silent_s < MIN_SILENCE_S:
+        return ""
+    return f", no log for {silent_s:.0f} s" if silent_s < 600 else f", no log for {silent_s / 60:.0f} min"
 
 
 def _sizes(target: Target) -> list[str]:

@@ -13,6 +13,7 @@ from gpudiag.rules.log.blame import failures
 from gpudiag.rules.log.case import Failure, LogCase
 from gpudiag.rules.log.findings import global_rank, who
 from gpudiag.rules.log.progress import behind, furthest, served
+from gpudiag.rules.log.words import said
 from gpudiag.rules.log_registry import LOG_RULES
 from gpudiag.rules.startup.worker_killed_by_signal import victim_of
 
@@ -129,7 +130,7 @@ def _answered(facts: LogFacts, failure: Failure) -> str:
     what = (
         failure.trace.victim
         if failure.trace is not None
-        else failure.event.fields.get("what", failure.event.text)[:100]
+        else said(failure.event.fields.get("what", failure.event.text), 100)
         if failure.event is not None
         else ""
     )
@@ -142,7 +143,7 @@ def _answered(facts: LogFacts, failure: Failure) -> str:
         return f"something hangs, and this log only holds the complaint about it ({what or 'a watchdog'}); {_stopped_at(facts)}"
     return (
         f"{who(facts, failure.speaker)} only says that {what or 'another process failed'}; "
-        f"the first failure is not in this log. {_stopped_at(facts)}"
+        f"the first failure is not in this log; {_stopped_at(facts)}"
     )
 
 

@@ -1,7 +1,8 @@
 """The format of a recording: one zip file with members of known names.
 
 manifest.json: format, who wrote it and when, whether it is redacted, and the SHA-256 of every other member.
-observation.json: the looks at the server. redactions.json: what was taken out. logs/NAME: log files, for later versions.
+observation.json: the looks at the server. redactions.json: what was taken out. logs/server-PID.json: what was read
+out of the log of the server with this root (model.log.ServerLog); never the log itself, which may hold prompts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ SUFFIX: Final = ".gpudiag"
 MANIFEST: Final = "manifest.json"
 OBSERVATION: Final = "observation.json"
 REDACTIONS: Final = "redactions.json"
+LOG: Final = re.compile(r"logs/server-\d{1,9}\.json")
 
 MEMBER: Final = re.compile(r"manifest\.json|observation\.json|redactions\.json|logs/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 """Names that a member may have. Nothing is ever unpacked to disk, but a name that looks like a path is no recording of ours."""

@@ -15,8 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from gpudiag.errors import RecordingError
+from gpudiag.model.log import ServerLog
 from gpudiag.model.snapshot import SNAPSHOT_SCHEMA, Observation
 from gpudiag.session.bundle import (
+    LOG,
     MANIFEST,
     MAX_FILE_BYTES,
     MAX_MEMBERS,
@@ -44,6 +46,7 @@ class Recording(Struct, frozen=True, kw_only=True):
     observation: Observation
     manifest: Manifest
     redactions: RedactionReport
+    logs: tuple[ServerLog, ...] = ()
 
 
 class _Schema(Struct, frozen=True):
@@ -73,8 +76,13 @@ def load(path: Path) -> Recording:
                 raise RecordingError(f"{path} is damaged: its manifest lists other contents than it has", help=_RECORD_AGAIN)
             observation = _decode(_verified(bundle, OBSERVATION, sizes, manifest, path), Observation, OBSERVATION, path)
             redactions = _decode(_verified(bundle, REDACTIONS, sizes, manifest, path), RedactionReport, REDACTIONS, path)
+            logs = tuple(
+                _decode(_verified(bundle, name, sizes, manifest, path), ServerLog, name, path)
+                for name in sorted(sizes)
+                if LOG.fullmatch(name)
+            )
     _check_observation(observation, path)
-    return Recording(observation=observation, manifest=manifest, redactions=redactions)
+    return Recording(observation=observation, manifest=manifest, redactions=redactions, logs=logs)
 
 
 def _open(path: Path) -> IO[bytes]:

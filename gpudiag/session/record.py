@@ -8,6 +8,7 @@ import io
 import os
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import msgspec
 
 from gpudiag import __version__
 from gpudiag.errors import RecordingError
+from gpudiag.model.log import ServerLog
 from gpudiag.model.snapshot import Observation
 from gpudiag.session.bundle import MANIFEST, OBSERVATION, REDACTIONS, Content, Manifest
 from gpudiag.session.redact import RedactionReport, Redactor
@@ -29,16 +31,19 @@ def save(
     command: str = "attach",
     force: bool = False,
     redactor: Redactor | None = None,
+    logs: Sequence[ServerLog] = (),
 ) -> RedactionReport:
     """Write a recording with mode 0600, completely or not at all, and return what was taken out of it.
 
+    `logs` are what the servers' own logs say.
     `redactor` lets several exports of one run share their placeholders. Raises RecordingError if `path` exists (and not
     `force`) or cannot be written.
     """
     redactor = redactor or Redactor()
     shown = redactor.apply(observation) if redact else observation
+    told = {f"logs/server-{log.root_pid}.json": _encode(redactor.apply(log) if redact else log) for log in logs}
     report = redactor.report if redact else RedactionReport()
-    members = {OBSERVATION: _encode(shown), REDACTIONS: _encode(report)}
+    members = {OBSERVATION: _encode(shown), REDACTIONS: _encode(report), **told}
     manifest = Manifest(
         gpudiag=__version__,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -225,11 +225,8 @@ def test_nobody_reads_the_report(hung: Running) -> None:
     assert process.returncode != 128 + signal.SIGPIPE
 
 
-def test_explain_says_what_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_says_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "server.log"
-    log.write_text("INFO up\n")
-    assert main.run(["explain", str(log)]) == 2
-    assert "is no recording" in capsys.readouterr().err
     assert main.run(["explain", str(tmp_path / "nothing")]) == 2
     assert "No such file" in capsys.readouterr().err
     log.write_bytes(b"PK\x03\x04 truncated")

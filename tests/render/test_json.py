@@ -25,7 +25,7 @@ def test_the_keys_are_those_of_the_contract() -> None:
     plain = json.loads(dumps(SAMPLES["stale-lock-4"]()))
     assert list(plain) == KEYS
     assert plain["schema"] == "gpudiag.report/1"
-    assert list(plain["target"]) == ["engine", "version", "root_pid", "state", "workers"]
+    assert list(plain["target"]) == ["engine", "version", "root_pid", "state", "workers", "log_silent_s"]
     assert list(plain["target"]["workers"][0]) == ["pid", "role", "rank", "gpu", "state", "where", "waits_for"]
     assert list(plain["target"]["workers"][0]["rank"]) == ["global", "tp", "pp", "dp", "ep"]
     assert list(plain["verdict"]) == VERDICT

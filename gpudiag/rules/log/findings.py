@@ -14,6 +14,7 @@ from gpudiag.rules.base import finding
 from gpudiag.rules.log.blame import rank_of_process, silent_rank
 from gpudiag.rules.log.case import Failure, LogCase, blamed_frame, telling_node
 from gpudiag.rules.log.places import at
+from gpudiag.rules.log.words import said, short_file
 
 EXCERPT: Final = 400
 MOST_CONSEQUENCES: Final = 16
@@ -73,10 +74,13 @@ def culprit(
 
 
 def traceback_evidence(facts: LogFacts, node: Traceback) -> Evidence:
-    """The exception line, with the offending source text."""
+    """The offending source text and the exception line, as the interpreter prints them."""
     frame = blamed_frame(node)
-    where = f"{frame.file}:{frame.line}: {frame.source}\n" if frame else ""
-    return Evidence(source="traceback", claim=f"raised at {at(facts, node.place)}", excerpt=(where + node.headline)[:EXCERPT])
+    where = f", in {short_file(frame.file)}:{frame.line}" if frame else ""
+    source = f"{frame.source.strip()}\n" if frame and frame.source.strip() else ""
+    return Evidence(
+        source="traceback", claim=f"raised at {at(facts, node.place)}{where}", excerpt=(source + node.headline)[:EXCERPT]
+    )
 
 
 def line_evidence(facts: LogFacts, event: Event, claim: str, *, source: str = "log-line") -> Evidence:
@@ -100,6 +104,8 @@ def consequences(case: LogCase, node: Traceback | None = None) -> tuple[Conseque
         same = node is not None and any(
             n.exception == node.exception and n.message[:120] == node.message[:120] for n in trace.chain()
         )
+        if same and who(facts, trace.speaker) == who(facts, main.speaker):
+            continue
         title = (
             f"{who(facts, trace.speaker)} fails the same way"
             if same
@@ -110,7 +116,7 @@ def consequences(case: LogCase, node: Traceback | None = None) -> tuple[Conseque
         if title and len(out) < MOST_CONSEQUENCES:
             out.setdefault(title, Consequence(node=node_of(facts, trace.speaker), title=title))
     for event in facts.of("victim"):
-        title = f"{who(facts, event.speaker)}: {event.fields.get('what', event.text)[:80]}"
+        title = f"{who(facts, event.speaker)}: {said(event.fields.get('what', event.text), 60)}"
         if len(out) < MOST_CONSEQUENCES:
             out.setdefault(title.partition(". ")[0], Consequence(node=node_of(facts, event.speaker), title=title))
     return tuple(out.values())

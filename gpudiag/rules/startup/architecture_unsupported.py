@@ -32,7 +32,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         CODE,
         NAME,
         hit.node,
-        f"{{who}}: {case.facts.engine}{version} does not support the architecture {name}",
+        f"{case.facts.engine}{version} does not support the architecture {name}",
         [
             f"grep -A2 architectures {case.facts.model or 'MODEL'}/config.json",
             "look the architecture up in the engine's list of supported models, and upgrade the engine or transformers",

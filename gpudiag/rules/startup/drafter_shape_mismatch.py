@@ -9,6 +9,7 @@ from typing import Final
 from gpudiag.model.finding import Finding
 from gpudiag.rules.log.case import LogCase, LogRule
 from gpudiag.rules.log.findings import raised
+from gpudiag.rules.log.words import said
 
 CODE: Final = "GPD215"
 NAME: Final = "drafter-shape-mismatch"
@@ -32,13 +33,14 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     named = hit.get("param") or hit.get("param2")
     if not drafting and not named:
         return
-    what = f"parameter '{named}'" if named else hit.found.group(0)[:100]
+    what = f"parameter '{named}' does" if named else "its weights do"
+    detail = "" if named else f" ({said(hit.found.group(0), 120)})"
     yield raised(
         case,
         CODE,
         NAME,
         hit.node,
-        f"{{who}} cannot load the drafter: {what} does not fit the class the engine built from the drafter's config",
+        f"{{who}} cannot load the drafter: {what} not fit the class the engine built from the drafter's config{detail}",
         [
             "gpudiag drafter check --target MODEL --draft DRAFTER",
             "compare vocab_size, draft_vocab_size and hidden_size in the drafter's config.json with its tensors",

@@ -9,6 +9,7 @@ from typing import Final
 from gpudiag.model.finding import Finding
 from gpudiag.rules.log.case import LogCase, LogRule
 from gpudiag.rules.log.findings import raised
+from gpudiag.rules.log.words import said
 
 CODE: Final = "GPD225"
 NAME: Final = "host-topology-unsupported"
@@ -29,7 +30,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         CODE,
         NAME,
         hit.node,
-        "{who}: this host's NUMA layout does not allow the ranks asked for: " + hit.found.group(0)[-200:].strip(),
+        "{who}: this host's NUMA layout does not allow the ranks asked for: " + said(hit.found.group(0), 200),
         [
             "lscpu | grep -i numa",
             "bind by hand: VLLM_CPU_OMP_THREADS_BIND='0-7|8-15' (vLLM), SGLANG_CPU_OMP_THREADS_BIND='0-7|8-15' (SGLang)",

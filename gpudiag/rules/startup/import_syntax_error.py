@@ -9,6 +9,7 @@ from typing import Final
 from gpudiag.model.finding import Finding
 from gpudiag.rules.log.case import LogCase, LogRule, blamed_frame
 from gpudiag.rules.log.findings import raised
+from gpudiag.rules.log.words import short_file
 
 CODE: Final = "GPD201"
 NAME: Final = "import-syntax-error"
@@ -21,7 +22,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     if hit is None:
         return
     frame = blamed_frame(hit.node)
-    where = f"{frame.file}, line {frame.line}" if frame else "a file that the traceback does not name"
+    where = f"{short_file(frame.file)}, line {frame.line}" if frame else "a file that the traceback does not name"
     steps = (
         [f"python -m py_compile {frame.file}", f"sed -n '{max(1, frame.line - 3)},{frame.line + 3}p' {frame.file}"]
         if frame

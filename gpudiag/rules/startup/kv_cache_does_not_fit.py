@@ -9,6 +9,7 @@ from typing import Final
 from gpudiag.model.finding import Finding
 from gpudiag.rules.log.case import LogCase, LogRule
 from gpudiag.rules.log.findings import raised
+from gpudiag.rules.log.words import said
 
 CODE: Final = "GPD222"
 NAME: Final = "kv-cache-does-not-fit"
@@ -33,7 +34,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         CODE,
         NAME,
         hit.node,
-        "{who}: the KV cache does not fit: " + hit.node.message.partition("\n")[0][:200],
+        "{who}: the KV cache does not fit: " + said(hit.node.message, 200),
         [
             "lower --max-model-len (vLLM) or --context-length (SGLang)",
             "raise --gpu-memory-utilization or --mem-fraction-static if the GPU has room",

@@ -9,6 +9,7 @@ from typing import Final
 from gpudiag.model.finding import Finding
 from gpudiag.rules.log.case import LogCase, LogRule
 from gpudiag.rules.log.findings import from_line, raised
+from gpudiag.rules.log.words import said as cut
 
 CODE: Final = "GPD221"
 NAME: Final = "launch-argument-invalid"
@@ -26,10 +27,9 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     event = case.failure.event
     if event is not None and event.kind == "usage-error":
         program, said = event.fields.get("program", "the server"), event.fields.get("message", "")
+        title = f"{program} refuses an option: {cut(said, 200)}"
         steps = [f"{program} --help", "correct the option and start again"]
-        yield from_line(
-            case, CODE, NAME, event, f"{program} refuses an option: {said[:200]}", steps, claim="the argument parser's last word"
-        )
+        yield from_line(case, CODE, NAME, event, title, steps, claim="the argument parser's last word")
         return
     hit = case.match(_PATTERN)
     if hit is None:
@@ -41,7 +41,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         CODE,
         NAME,
         hit.node,
-        f"{{who}} refuses an option: {said[:160]}",
+        f"{{who}} refuses an option: {cut(said)}",
         [f"{case.facts.engine} --help, for the option's allowed values", "correct the option and start again"],
     )
 

@@ -9,6 +9,7 @@ from typing import Final
 from gpudiag.model.finding import Finding
 from gpudiag.rules.log.case import LogCase, LogRule
 from gpudiag.rules.log.findings import from_line, line_evidence, raised
+from gpudiag.rules.log.words import said
 
 CODE: Final = "GPD209"
 NAME: Final = "shm-exhausted"
@@ -34,7 +35,9 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     hit = case.match(_EXCEPTION)
     warning = next((e for e in case.facts.of("nccl-warn") if _WARNING.search(e.text)), None)
     if hit is not None:
-        yield raised(case, CODE, NAME, hit.node, "{who}: /dev/shm is too small: " + hit.found.group(0)[:140], _STEPS, path=SHM)
+        yield raised(
+            case, CODE, NAME, hit.node, "{who}: /dev/shm is too small: " + said(hit.found.group(0), 140), _STEPS, path=SHM
+        )
         return
     event = case.failure.event
     if warning is not None and (

@@ -9,6 +9,7 @@ from typing import Final
 from gpudiag.model.finding import Finding
 from gpudiag.rules.log.case import LogCase, LogRule
 from gpudiag.rules.log.findings import raised
+from gpudiag.rules.log.words import said
 
 CODE: Final = "GPD212"
 NAME: Final = "weights-corrupt"
@@ -30,7 +31,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         CODE,
         NAME,
         hit.node,
-        "{who} read a weight file that is cut short or damaged: " + hit.node.message.partition("\n")[0][:100],
+        "{who} read a weight file that is cut short or damaged: " + said(hit.node.message, 100),
         [
             f"ls -l {model or 'MODEL'}/*.safetensors",
             "compare the sizes with model.safetensors.index.json, then download the file again",

@@ -9,6 +9,7 @@ from gpudiag.model.finding import Finding
 from gpudiag.model.log import Traceback
 from gpudiag.rules.log.case import LogCase, LogRule, blamed_frame
 from gpudiag.rules.log.findings import raised
+from gpudiag.rules.log.words import said
 
 CODE: Final = "GPD220"
 NAME: Final = "worker-raised"
@@ -32,7 +33,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         CODE,
         NAME,
         node,
-        f"{{who}} raised {node.name}{where}: {node.message.partition(chr(10))[0][:160]}",
+        f"{{who}} raised {node.name}{where}: {said(node.message)}",
         [
             f"read the source around {frame.file}:{frame.line}" if frame else "start again with the log level raised",
             "search the engine's issues for the exception's text",
