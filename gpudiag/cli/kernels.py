@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -119,9 +120,12 @@ def _libraries(paths: tuple[str, ...], python: str | None) -> tuple[Library, ...
 def _interpreter(python: str | None) -> str:
     from gpudiag.doctor import interpreter
 
-    if python is not None and not os.access(python, os.X_OK):
-        raise UsageError(f"--python {python}: no program there", help="--python /path/to/venv/bin/python")
-    chosen = python or interpreter.choose(os.environ, None)
+    named = shutil.which(python) if python is not None else None
+    if python is not None and named is None:
+        raise UsageError(
+            f"--python {python}: no program there that you may run", help="gpudiag kernels list --python /path/to/venv/bin/python"
+        )
+    chosen = named or interpreter.choose(os.environ, None)
     if chosen is None:
         raise NoTargetError(
             "no interpreter with sglang or vllm was found", help="gpudiag kernels list --python /path/to/venv/bin/python"

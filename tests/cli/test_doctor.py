@@ -86,6 +86,8 @@ def test_facts_are_judged_again_elsewhere(site: Site, tmp_path: Path) -> None:
     [
         (["doctor", "--python", "/no/python"], 2, "no program there"),
         (["doctor", "--model", "/no/model"], 2, "no such directory"),
+        (["doctor", "--draft", "AQ-MedAI/Kimi-K2-Instruct-eagle3"], 2, "hf download AQ-MedAI/Kimi-K2-Instruct-eagle3"),
+        (["kernels", "list", "--python", "no-such-python"], 2, "no program there"),
         (["doctor", "--for", "twelve"], 2, "no compute capability"),
         (["doctor", "--only", "GPD999"], 2, "there is no check"),
         (["doctor", "--fast", "--deep"], 2, "contradict"),

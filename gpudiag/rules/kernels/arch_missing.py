@@ -9,7 +9,7 @@ from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Culprit, Finding
 from gpudiag.model.library import Library
-from gpudiag.model.reading import Ok
+from gpudiag.model.reading import NOT_ASKED, Ok
 from gpudiag.rules.kernels.backends import backend
 from gpudiag.rules.kernels.runs_on import capability_name, coverage, parse_capability
 from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped, unknown, unread
@@ -20,7 +20,7 @@ from gpudiag.rules.system.gpus import capabilities
 def evaluate(facts: Facts) -> Answer:
     reading = facts.libraries
     if not isinstance(reading, Ok):
-        return unread(reading)
+        return skipped("no interpreter to look into (--python)") if reading == NOT_ASKED else unread(reading)
     if not reading.value:
         return skipped("no library with GPU code")
     wanted = [c for c in map(parse_capability, capabilities(facts)) if c is not None]

@@ -9,15 +9,15 @@ from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Culprit, Finding
 from gpudiag.model.modelfiles import ModelFiles
-from gpudiag.model.reading import Ok
-from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, unread
+from gpudiag.model.reading import NOT_ASKED, Ok
+from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped, unread
 from gpudiag.rules.preflight.words import listing, plural, size
 
 
 def evaluate(facts: Facts) -> Answer:
     reading = facts.model
     if not isinstance(reading, Ok):
-        return unread(reading)
+        return skipped("no model named (--model)") if reading == NOT_ASKED else unread(reading)
     files = reading.value
     return found(_faults(files), passed(f"{plural(files.shards, 'weight file')}, {size(files.weight_bytes)}"))
 

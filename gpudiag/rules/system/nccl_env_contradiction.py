@@ -63,6 +63,7 @@ def _peer_to_peer(s: dict[str, tuple[str, str]], facts: Facts) -> Iterator[_Clas
         "NCCL_P2P_DISABLE=1 keeps only NCCL off peer access: the engine's custom all-reduce still uses it",
         ("NCCL_P2P_DISABLE",),
         "serve with --disable-custom-all-reduce as well, if peer access is what fails",
+        "info",
     )
 
 
