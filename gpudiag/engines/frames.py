@@ -103,6 +103,9 @@ PLUMBING = (
 MECHANISM = (
     *PLUMBING,
     "shm_broadcast.py",
+    "cpu_communicator.py",
+    "vllm/distributed/parallel_state.py",
+    "sglang/srt/utils/common.py",
     "io_struct.py",
     "multiproc_executor.py",
     "http/client.py",
@@ -120,11 +123,15 @@ def known_wait(stack: PyStack, table: tuple[WaitFrame, ...]) -> Known | None:
         row = next((r for r in table if r.matches(frame)), None)
         if row is None:
             waiting = waiting and (frame.native or frame.file.endswith(MECHANISM))
+            if found is not None and not waiting:
+                # Whatever called this from further out has other things to do than this wait.
+                break
             continue
         if found is None and row.op is None and not waiting:
             continue
         caller = next((f for f in stack.frames[i + 1 :] if not f.file.endswith(PLUMBING)), None)
         if found is None:
+            waiting = True
             found = Known(kind=row.kind, need=row.need, op=row.op, peers=row.peers, polls=row.polls, frame=frame, caller=caller)
             continue
         # An outer frame knows the purpose; the innermost one knows the mechanism. A collective stays a collective.

@@ -46,7 +46,7 @@ def diagnose(observation: Observation, server: Server, *, command: str, version:
             engine=server.engine,
             version=server.version,
             root_pid=server.root_pid,
-            state=_state(verdict),
+            state=_state(picture, verdict),
             workers=tuple(_worker(picture, m) for m in _shown(picture)),
         ),
         verdict=verdict,
@@ -78,7 +78,7 @@ def rank_findings(picture: Picture, findings: Iterable[Finding]) -> tuple[Findin
     specificity = {r.code: r.specificity for r in RULES}
     best: dict[Node, Finding] = {}
     for finding in findings:
-        key = finding.culprits[0].node if finding.culprits else finding.code
+        key = _place(picture, finding.culprits[0].node) if finding.culprits else finding.code
         if key not in best or specificity[finding.code] > specificity[best[key].code]:
             best[key] = finding
 
@@ -88,6 +88,12 @@ def rank_findings(picture: Picture, findings: Iterable[Finding]) -> tuple[Findin
         return (place, -SEVERITY_ORDER[finding.severity], -specificity[finding.code], finding.code)
 
     return tuple(sorted(best.values(), key=blame))
+
+
+def _place(picture: Picture, target: Node) -> Node:
+    """A process and its main thread are one place to look at."""
+    pid = node.pid_of(target)
+    return picture.index.owner(pid) if pid is not None and node.tid_of(target) in (None, pid) else target
 
 
 def _verdict(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
@@ -145,6 +151,9 @@ def _insufficient(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
     closer = f"`gpudiag attach {picture.server.root_pid} --once --confirm --native`"
     permission = next((f for f in findings if f.code == NO_RIGHTS), None)
     candidates = [label(picture, c.nodes[0]) for c in picture.causes[:3]]
+    if (busy := _at_work(picture)) is not None:
+        title = f"not hung as far as can be seen: {label(picture, busy)} is at work"
+        return verdict_without_finding("insufficient", title, "attach again in a moment: it should stand elsewhere")
     if permission is not None:
         why = "Python stacks could not be read"
         step = permission.next_steps[0] if permission.next_steps else ""
@@ -160,11 +169,20 @@ def _insufficient(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
     return verdict_without_finding("insufficient", f"not enough evidence: {why}", step)
 
 
-def _state(verdict: Verdict) -> ServerState:
+def _at_work(picture: Picture) -> Node | None:
+    """The thread that everybody waits for, or the root of a server without ranks, if it was seen to do something."""
+    root = node.thread(picture.server.root_pid, picture.server.root_pid)
+    ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
+    ends = [c.nodes for c in picture.causes] or ([(root,)] if not ranks else [])
+    return next((nodes[0] for nodes in ends if _moves(picture, nodes)), None)
+
+
+def _state(picture: Picture, verdict: Verdict) -> ServerState:
     if verdict.status == "healthy":
         return "serving"
     if verdict.status == "insufficient" or verdict.code is None:
-        return "unknown"
+        coming_up = picture.demand.why == "start" or not picture.server.ranks
+        return ("starting" if coming_up else "slow") if _at_work(picture) is not None else "unknown"
     if verdict.code == IDLE:
         return "idle"
     if verdict.code in STARTING:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpudiag.engines.recognise import COMPILERS
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.process import Process
+from gpudiag.model.stack import Frame, PyStack
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import Terminal, consequences, culprit, label, terminals, waited_for, waiting
 from gpudiag.waits.motion import BUSY, Motion
@@ -62,12 +63,18 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         )
 
 
+def compiling_frame(stack: PyStack) -> Frame | None:
+    """The innermost frame in a compiler's file; a module that is only being imported does not compile."""
+    own = (f for f in stack.frames if f.function != "<module>" and any(part in f.file for part in COMPILE_FILES))
+    return next(own, None)
+
+
 def _compiles(picture: Picture, end: Terminal) -> bool:
     names = {end.process.name, _tool(end.process)}
     if names & COMPILERS or (end.member is not None and end.member.role == "compiler"):
         return True
     stack = picture.stack(end.pid, end.tid)
-    return stack is not None and any(part in f.file for f in stack.frames for part in COMPILE_FILES)
+    return stack is not None and compiling_frame(stack) is not None
 
 
 def _tool(process: Process) -> str:

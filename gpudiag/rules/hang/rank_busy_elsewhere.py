@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpudiag.model import node
 from gpudiag.model.finding import Finding
 from gpudiag.rules.base import Rule, finding
-from gpudiag.rules.hang.compile_in_progress import COMPILE_FILES
+from gpudiag.rules.hang.compile_in_progress import compiling_frame
 from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, terminals, waited_for, waiting
 from gpudiag.waits.motion import BUSY, Motion
 from gpudiag.waits.picture import Picture
@@ -19,7 +19,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         if end.motion not in BUSY or (known is not None and known.kind is not None):
             continue
         stack = picture.stack(end.pid, end.tid)
-        if stack is None or any(part in f.file for f in stack.frames for part in COMPILE_FILES):
+        if stack is None or compiling_frame(stack) is not None or (end.member is not None and end.member.role == "starting"):
             continue
         frozen = [
             w

@@ -75,6 +75,8 @@ def label(picture: Picture, target: Node) -> str:
     pid = node.pid_of(target)
     if pid is None:
         return _device_label(picture, target) or node.path_of(target) or target
+    if member is not None and member.role == "starting":
+        return f"a process that is starting (pid {pid})"
     if member is not None and member.role not in ("helper", "dead", "root"):
         return f"the {member.role} (pid {pid})"
     process = picture.index.by_pid.get(pid)
