@@ -107,7 +107,9 @@ def verify(one, deep):
             tops.add(path.partition("/")[0])
         difference = change_of(full, path, algorithm, value, size, deep)
         if difference:
-            changes.append({"path": full, "distribution": name, "change": difference[0], "detail": difference[1]})
+            changes.append(
+                {"path": os.path.normpath(full), "distribution": name, "change": difference[0], "detail": difference[1]}
+            )
         if path.endswith(".py") and (difference or not algorithm):
             doubtful.append(full)
     for full in added(site, listed, tops):

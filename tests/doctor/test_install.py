@@ -60,7 +60,8 @@ def test_an_edited_file_that_no_longer_compiles_is_found_with_line_and_fix(site:
     assert fault.culprits[0].line is not None
     assert "import that begins on line 1 is not closed" in fault.next_steps[0]
     assert "1 from vllm.base import (" in fault.evidence[0].excerpt
-    assert [f.severity for f in result("105", given).findings] == ["warning"]
+    (edited,) = result("105", given).findings
+    assert (edited.severity, "vllm==0.33.0" in edited.next_steps[1]) == ("warning", True)
 
 
 @pytest.mark.parametrize(

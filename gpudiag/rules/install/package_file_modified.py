@@ -9,7 +9,7 @@ from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Culprit
 from gpudiag.model.install import ChangedFile
-from gpudiag.rules.install.reading import part, short
+from gpudiag.rules.install.reading import environment, part, short
 from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, unknown
 from gpudiag.rules.preflight.words import listing, plural
 
@@ -29,7 +29,7 @@ def evaluate(facts: Facts) -> Answer:
             [seen("package-record", "not as RECORD says", "\n".join(f"{short(c.path)}: {c.detail}" for c in changes[:12]))],
             (
                 "if the edits are meant, keep them as a patch: the next install removes them",
-                f"to go back: pip install --force-reinstall --no-deps {name}=={{the installed version}}",
+                f"to go back: pip install --force-reinstall --no-deps {_pinned(name, facts)}",
             ),
             culprits=tuple(Culprit(node=f"file:{c.path}", path=c.path) for c in changes[:20]),
         )
@@ -39,6 +39,13 @@ def evaluate(facts: Facts) -> Answer:
         return found(made, unknown("; ".join(f"{n}: {why}" for n, why in verified.unverifiable.items())))
     how = "all by content" if verified.hashed_all else "Python files by content, others by size"
     return found(made, passed(f"{plural(verified.files, 'file')} as shipped ({how})"))
+
+
+def _pinned(name: str, facts: Facts) -> str:
+    """'vllm==0.33.0': what to install again. A local version ('+cpu') names a build that an index may not have."""
+    about = environment(facts)
+    one = None if isinstance(about, Answer) else about.distribution(name)
+    return f"{name}=={one.version.partition('+')[0]}" if one is not None else name
 
 
 CHECK: Final = Check(
