@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -289,13 +288,3 @@ def test_another_users_interpreter_runs_as_that_user(tmp_path_factory: pytest.Te
     answer = probe.run("describe_environment", [], python=site.python, limit_s=30)
     assert isinstance(answer, Ok), answer
     assert set(answer_file.read_text().replace(str(nobody), "x")) == {"x"}
-
-
-def test_probes_speak_old_python() -> None:
-    import ast
-
-    from gpudiag.assets import assets
-
-    for path in assets("probes"):
-        ast.parse(path.read_text(), feature_version=(3, 9))
-    assert sys.version_info >= (3, 11)
