@@ -238,6 +238,33 @@ def test_a_healthy_machine_has_no_finding() -> None:
     assert [r.info.code for r in results if "itself broke" in r.detail] == []
 
 
+@pytest.mark.parametrize("fabric", [0, 3])
+def test_a_healthy_virtual_machine_with_two_h200s_has_no_finding(fabric: int) -> None:
+    """As a real one was described: no bridges, no IOMMU; NVML and nvidia-smi may be of two minds on the fabric."""
+    h200 = {
+        "name": "NVIDIA H200",
+        "capability": ok("9.0"),
+        "memory_bytes": ok(143771 << 20),
+        "memory_used_bytes": ok(1 << 20),
+        "vbios": ok("96.00.A5.00.1A"),
+        "performance_state": ok(0),
+        "link_gen": ok(5),
+        "nvlinks": ok((True,) * 18),
+        "fabric_state": ok(fabric),
+    }
+    peers = tuple(PeerLink(source=a, target=b, read=0, write=0) for a, b in ((0, 1), (1, 0)))
+    given = facts(
+        TENSOR,
+        gpus=gpu_set(gpu(0, **h200), gpu(1, **h200), peers=peers),
+        cpu=ok(Cpu(vendor="GenuineIntel", cores=32, virtual=True)),
+        pci=behind((), (), iommu_domain=ok(""), link_width="0"),
+        governors=refused(),
+    )
+    results = judge.judge(given, registry.CHECKS)
+    assert [(r.info.code, r.detail) for r in results if r.status == "finding"] == []
+    assert [r.info.code for r in results if r.status == "unknown"] == ["GPD132"]
+
+
 def test_every_system_check_has_a_machine_on_which_it_fires() -> None:
     # 112 has a table of its own below, 218 and 403 a file of theirs.
     covered = {f"GPD{code}" for code, _, _ in FIRES.values()} | {"GPD112", "GPD218", "GPD403"}
