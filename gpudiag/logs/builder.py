@@ -36,7 +36,7 @@ MAX_LINE_CHARS: Final = 65_536
 MAX_MILESTONES: Final = 8192
 TAIL_LINES: Final = 12
 
-_VERSION: Final = re.compile(r"LLM engine \(v([\w.+-]{1,40})\)|\bversion (\d+\.\d+\.\d[\w.+-]{0,30})\s*$")
+_VERSION: Final = re.compile(r"LLM engine \(v([\w.+-]{1,40})\)|(?<!NCCL )\bversion (\d+\.\d+\.\d[\w.+-]{0,30})\s*$")
 _TP: Final = re.compile(r"(?:'?tp_size'?[=:] ?|'?tensor_parallel_size'?[=:] ?)(\d{1,5})")
 _WORLD: Final = re.compile(r"\bworld_size=(\d{1,6})|\bnranks (\d{1,6})")
 _MODEL: Final = re.compile(r"'?model_path'?[=:] ?'([^']{1,500})'|'model': '([^']{1,500})'|\bmodel='([^']{1,500})'")

@@ -21,6 +21,7 @@ from gpudiag.rules.log import (
     ras_port_shared,
     rendezvous_incomplete,
     stale_file_lock_wait,
+    watchdog_destroys_evidence,
     wrong_network_interface,
     xid_hardware_error,
 )
@@ -103,6 +104,7 @@ _MODULES: Final = (
     flag_pair_incompatible,
     model_served_by_fallback,
     ras_port_shared,
+    watchdog_destroys_evidence,
 )
 
 LOG_RULES: Final[tuple[LogRule, ...]] = tuple(sorted((m.RULE for m in _MODULES), key=lambda rule: -rule.specificity))

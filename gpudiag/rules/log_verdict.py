@@ -19,6 +19,7 @@ from gpudiag.rules.startup.worker_killed_by_signal import victim_of
 
 _MOST_FINDINGS: Final = 8
 _MOST_JUDGED: Final = 32
+_DUMP_REQUEST: Final = "preparing to dump debug info"
 _HANGS: Final = ("GPD3", "GPD401", "GPD408", "GPD227", "GPD228")
 
 
@@ -134,6 +135,8 @@ def _answered(facts: LogFacts, failure: Failure) -> str:
         if failure.event is not None
         else ""
     )
+    if failure.event is not None and _DUMP_REQUEST in failure.event.text:
+        return f"{_recorder(facts)}; {_stopped_at(facts)}"
     if failure.event is not None and failure.event.kind in ("worker-died", "elastic"):
         name = who(facts, victim_of(facts, failure.event))
         return f"{name} ended with exit code {failure.event.fields.get('code', 'unknown')} and left no reason in these logs"
@@ -147,6 +150,13 @@ def _answered(facts: LogFacts, failure: Failure) -> str:
     )
 
 
+def _recorder(facts: LogFacts) -> str:
+    """What a dump of torch's flight recorder came to that was asked for."""
+    if facts.flight:
+        return f"the flight recorder of {len(facts.flight)} ranks holds no operation that began and did not end"
+    return "torch was asked to dump its flight recorder, and no dump is among these files"
+
+
 def _stopped_at(facts: LogFacts) -> str:
     last = furthest(facts)
     if last is None:
@@ -158,6 +168,13 @@ def _stopped_at(facts: LogFacts) -> str:
 
 def _collect(facts: LogFacts) -> str:
     """What would decide it."""
+    if any(_DUMP_REQUEST in e.text for e in facts.of("collective-status")):
+        if facts.flight:
+            return "gpudiag attach PID while it hangs: replayed CUDA graphs, Send and Recv are in no flight recorder"
+        return (
+            "give the dumps too (TORCH_NCCL_DEBUG_INFO_TEMP_FILE, by default /tmp/nccl_trace_rank_N); a recorder runs only in "
+            "a server started with TORCH_NCCL_TRACE_BUFFER_SIZE=2000. While it hangs: gpudiag attach PID"
+        )
     if facts.milestones or failures(facts):
         return (
             "while it hangs: gpudiag attach PID; after a death: dmesg -T, the exit "
@@ -186,6 +203,9 @@ def _state(facts: LogFacts, found: Sequence[Finding]) -> ServerState:
         return "crashed"
     if candidates and candidates[0].kind == "hang" and candidates[0].event is None and not facts.flight and not facts.ras:
         return "starting" if facts.milestones else "unknown"
+    if candidates and candidates[0].event is not None and _DUMP_REQUEST in candidates[0].event.text:
+        # Whoever asked for the dump suspected a hang; the log knows nothing of one.
+        return "unknown"
     if candidates:
         return "hung" if candidates[0].trace is None else "crashed"
     if not facts.milestones:

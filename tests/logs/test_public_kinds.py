@@ -415,6 +415,48 @@ def test_stacks_of_an_idle_server_blame_nobody() -> None:
     assert judged(text).verdict.status == "insufficient"
 
 
+NO_STACKS = """\
+[2026-11-29 10:05:00 TP1] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)
+Pyspy failed (py-spy dump --native --pid 16285). Error: /bin/sh: 1: py-spy: not found
+"""
+SIGQUIT = "[2026-11-29 10:05:09] SIGQUIT received. signum=None, frame=None. It usually means one child failed.\n"
+
+
+def test_a_watchdog_that_leaves_no_stack_destroys_the_evidence() -> None:
+    report = judged(NO_STACKS + SIGQUIT)
+    assert (report.verdict.code, report.verdict.severity) == ("GPD703", "warning")
+    assert "300 s" in report.verdict.title
+    assert any("py-spy" in step for step in report.findings[0].next_steps)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NO_STACKS,
+        NO_STACKS.replace("soft=False", "soft=True") + SIGQUIT,
+        SIGQUIT + NO_STACKS,
+        NO_STACKS + watchdog_dump(1, "sleep (sglang/srt/managers/scheduler.py:10)") + SIGQUIT,
+    ],
+    ids=["it goes on", "soft", "before", "with stacks"],
+)
+def test_a_watchdog_that_ends_nothing_or_leaves_stacks_destroys_none(text: str) -> None:
+    assert "GPD703" not in {f.code for f in judged(text).findings}
+
+
+def test_a_dump_that_was_asked_for_is_asked_of_the_person() -> None:
+    text = (
+        "node7:5:5 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n"
+        "[rank0]:[E1129 18:22:42.854929752 ProcessGroupNCCL.cpp:1628] [PG ID 0 PG GUID 0(default_pg) Rank 0] "
+        "ProcessGroupNCCL preparing to dump debug info. Include stack trace: 1, only active collectives: 0\n"
+    )
+    report = judged(text)
+    assert report.verdict.status == "insufficient"
+    assert "no dump is among these files" in report.verdict.title
+    assert "TORCH_NCCL_TRACE_BUFFER_SIZE" in report.verdict.next_step
+    assert report.target is not None
+    assert (report.target.state, report.target.version) == ("unknown", None)
+
+
 def test_a_ras_port_that_is_taken_is_only_a_warning() -> None:
     text = (
         "node7:5:5 [0] ras/ras.cc:101 NCCL WARN RAS failed to bind its listening socket at 127.0.0.1<28028>\n"

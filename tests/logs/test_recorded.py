@@ -54,7 +54,7 @@ CASES = [
     Case("vllm_devshm", "finding", "GPD209", "device_communicators/shm_broadcast.py", 253, None, "crashed"),
     Case("vllm_drafter_hidden", "finding", "GPD215", "layers/linear.py", 405, 0, "crashed"),
     Case("vllm_eagle3_refused", "finding", "GPD214", "worker/gpu_model_runner.py", 5235, 1, "crashed"),
-    Case("vllm_execute_timeout", "insufficient", None, None, None, None, "crashed"),
+    Case("vllm_execute_timeout", "finding", "GPD703", None, None, None, "crashed"),
     Case("vllm_exit_worker", "insufficient", None, None, None, None, "crashed"),
     Case("vllm_flag_value", "finding", "GPD221", None, None, None, "crashed"),
     Case("vllm_gpu_sigkill_rank1", "finding", "GPD210", None, None, 1, "crashed"),
@@ -81,7 +81,8 @@ CASES = [
     Case("vllm_worker_syntax", "finding", "GPD201", "worker/cpu_worker.py", 13, 0, "crashed"),
 ]
 
-FAULTS = [case for case in CASES if case.status == "finding"]
+FAULTS = [case for case in CASES if case.status == "finding" and case.code != "GPD703"]
+"""703 is no cause: it says that the cause was lost, which a server that serves on afterwards has not."""
 
 
 def engine_of(case: Case) -> str:
