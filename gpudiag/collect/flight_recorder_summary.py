@@ -1,0 +1,171 @@
+"""One rank's dump, reduced to what a comparison of ranks needs: a few bytes a record."""
+
+from __future__ import annotations
+
+import marshal
+import re
+from array import array
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+MOST_SIGNATURES: Final = 65_535
+COMPLETED: Final = 1
+_P2P: Final = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
+_RANK_IN_NAME: Final = re.compile(r"(\d{1,7})(?:\.[A-Za-z]\w{0,9})?$")
+
+
+class Signature(Struct, frozen=True, array_like=True):
+    """What was called: operation, and sizes and types of its inputs and outputs as the recorder printed them."""
+
+    operation: str
+    sizes: str
+    dtypes: str
+
+
+class Pending(Struct, frozen=True, array_like=True):
+    """A send or receive that did not finish, between global ranks."""
+
+    operation: str
+    source: int
+    destination: int
+    group: str
+    sequence: int
+    sizes: str
+
+
+class GroupRecord(Struct, frozen=True, array_like=True):
+    """One rank's collectives in one process group, from sequence number `first` on, without gaps.
+
+    `signatures` holds an unsigned 16-bit number (index into the table of the worker) for each, `states` a byte.
+    """
+
+    first: int
+    signatures: bytes
+    states: bytes
+
+
+class RankSummary(Struct, frozen=True, array_like=True):
+    """One dump. `groups` by group name; `members` are the global ranks of each group, `descriptions` their names."""
+
+    rank: int
+    path: str
+    records: int
+    groups: dict[str, GroupRecord]
+    members: dict[str, tuple[int, ...]]
+    descriptions: dict[str, str]
+    pending: tuple[Pending, ...]
+
+
+class Share(Struct, frozen=True, array_like=True):
+    """What one worker found: its table of signatures, its ranks, and the files it refused."""
+
+    table: list[Signature]
+    ranks: list[RankSummary]
+    refused: dict[str, str]
+
+
+class Summarizer:
+    """Reduces dumps one after the other, with one table of signatures for all of them."""
+
+    def __init__(self) -> None:
+        self.table: list[Signature] = []
+        self._numbers: dict[bytes, int] = {}
+
+    def summarize(self, dump: dict[str, Any], path: str) -> RankSummary:
+        """Raises ValueError where a dump has too many different operations, KeyError or TypeError where its form is another."""
+        columns: dict[str, tuple[int, array[int], bytearray]] = {}
+        pending: list[Pending] = []
+        for entry in dump["entries"]:
+            if entry["is_p2p"] and entry["p2p_seq_id"]:
+                self._p2p(entry, pending)
+                continue
+            group = entry["process_group"][0]
+            sequence = entry["collective_seq_id"]
+            column = columns.get(group)
+            if column is None or sequence > column[0] + len(column[1]):
+                # A ring buffer that wrapped around begins somewhere; after a gap only what follows counts.
+                column = columns[group] = (sequence, array("H"), bytearray())
+            if sequence < column[0] + len(column[1]):
+                continue
+            column[1].append(self._number(entry))
+            column[2].append(COMPLETED if entry["state"] == "completed" else 0)
+        groups = _mapping(dump.get("pg_config"))
+        return RankSummary(
+            rank=_rank(dump, path),
+            path=path,
+            records=len(dump["entries"]),
+            groups={
+                str(g): GroupRecord(first, numbers.tobytes(), bytes(states)) for g, (first, numbers, states) in columns.items()
+            },
+            members={str(g): _members(_mapping(v).get("ranks")) for g, v in groups.items()},
+            descriptions={str(g): str(_mapping(v).get("desc", ""))[:100] for g, v in groups.items()},
+            pending=tuple(pending),
+        )
+
+    def _number(self, entry: dict[str, Any]) -> int:
+        # Version 2 of marshal has no back references, so equal values give equal bytes.
+        key = marshal.dumps(
+            (entry["profiling_name"], entry["input_sizes"], entry["output_sizes"], entry["input_dtypes"], entry["output_dtypes"]),
+            2,
+        )
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.table)
+            if number > MOST_SIGNATURES:
+                raise ValueError("too many different operations")
+            self.table.append(signature(entry))
+        return number
+
+    def _p2p(self, entry: dict[str, Any], pending: list[Pending]) -> None:
+        match = _P2P.search(str(entry["profiling_name"]))
+        if match is None or entry["state"] == "completed":
+            return
+        mine, other = int(match.group(2)), int(match.group(3))
+        source, destination = (mine, other) if match.group(1) == "send" else (other, mine)
+        group, sequence = str(entry["process_group"][0]), int(entry["p2p_seq_id"])
+        pending.append(Pending(match.group(1), source, destination, group, sequence, signature(entry).sizes))
+
+
+def signature(entry: Mapping[str, Any]) -> Signature:
+    """The call of one record, in text of bounded length."""
+    return Signature(
+        operation=str(entry["profiling_name"])[:100],
+        sizes=f"{entry['input_sizes']} -> {entry['output_sizes']}"[:200],
+        dtypes=f"{entry['input_dtypes']} -> {entry['output_dtypes']}"[:200],
+    )
+
+
+def where(entry: Mapping[str, Any]) -> str:
+    """The innermost frame outside torch: 'train (train.py:42)'."""
+    for frame in entry.get("frames") or ():
+        file = str(frame.get("filename", ""))
+        if "/torch/" not in file:
+            return f"{str(frame.get('name', ''))[:100]} ({file[:300]}:{frame.get('line', 0)})"
+    return ""
+
+
+def _mapping(value: Any) -> Mapping[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _members(value: Any) -> tuple[int, ...]:
+    """'[0, 1]', or a list of numbers."""
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.MsgspecError:
+            return ()
+    return tuple(n for n in value if type(n) is int) if isinstance(value, (list, tuple)) else ()
+
+
+def _rank(dump: Mapping[str, Any], path: str) -> int:
+    """Torch puts the global rank at the end of the file's name; some writers put it into the dump."""
+    if isinstance(dump.get("rank"), int):
+        return int(dump["rank"])
+    match = _RANK_IN_NAME.search(path)
+    if match is None:
+        raise ValueError("neither the dump nor its name says which rank wrote it")
+    return int(match.group(1))

@@ -1,0 +1,150 @@
+"""Flight-recorder dumps: what ranks disagree about, and what a dump may not do."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from gpudiag.collect.flight_recorder import analyze
+from gpudiag.collect.flight_recorder_load import RefusedError, load
+from gpudiag.model.collective import FlightAnalysis
+from gpudiag.model.reading import Ok, Unavailable
+from tests.flight_recorder.dumps import Fault, dump, entry, write
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def analysis(paths: list[Path]) -> FlightAnalysis:
+    reading = analyze(paths)
+    assert isinstance(reading, Ok), reading
+    return reading.value
+
+
+def test_ranks_that_agree_have_no_problem(tmp_path: Path) -> None:
+    found = analysis(write(tmp_path, 4, 20))
+    assert (found.ranks, found.records, found.problems, found.skipped, found.in_flight) == ((0, 1, 2, 3), 80, (), {}, {})
+
+
+@pytest.mark.parametrize("fault", ["missing", "type", "size", "dtype", "state"])
+def test_the_first_disagreement_is_named_with_its_ranks(tmp_path: Path, fault: Fault) -> None:
+    found = analysis(write(tmp_path, 6, 30, fault, at=17, odd=4))
+    problem = found.problems[0]
+    assert (problem.kind, problem.group, problem.description, problem.sequence) == (fault, "0", "default_pg", 17)
+    if fault == "missing":
+        assert problem.absent == (4,)
+        assert problem.sides[0].ranks == (0, 1, 2, 3, 5)
+    else:
+        assert [side.ranks for side in problem.sides] == [(4,), (0, 1, 2, 3, 5)]
+    assert problem.sides[-1].where == "forward (/srv/model.py:43)"
+
+
+def test_a_send_without_its_receive_names_the_peer(tmp_path: Path) -> None:
+    (problem,) = analysis(write(tmp_path, 3, 5, "p2p", odd=2)).problems
+    assert (problem.kind, problem.absent, problem.sides[0].ranks) == ("p2p", (2,), (0,))
+
+
+def test_sizes_that_may_differ_are_no_mismatch(tmp_path: Path) -> None:
+    for rank in range(2):
+        one = dump(rank, 2, 3)
+        one["entries"].append({**entry(4, operation="nccl:all_to_all", size=100 + rank)})
+        (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(one, 2))
+    assert analysis(sorted(tmp_path.iterdir())).problems == ()
+
+
+def test_rings_that_wrapped_differently_are_compared_where_both_have_records(tmp_path: Path) -> None:
+    for rank in range(2):
+        one = dump(rank, 2, 40, "dtype", at=35)
+        one["entries"] = one["entries"][10 * rank :]
+        (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(one, 2))
+    (problem,) = analysis(sorted(tmp_path.iterdir())).problems
+    assert (problem.kind, problem.sequence) == ("dtype", 35)
+
+
+def test_ranks_whose_dump_is_not_there_are_named(tmp_path: Path) -> None:
+    paths = write(tmp_path, 4, 10, "missing")
+    (problem,) = analysis(paths[:3]).problems
+    assert problem.unread == (3,)
+
+
+def test_json_dumps(tmp_path: Path) -> None:
+    for rank in range(2):
+        (tmp_path / f"dump_{rank}.json").write_text(json.dumps(dump(rank, 2, 8, "size")))
+    (problem,) = analysis(sorted(tmp_path.iterdir())).problems
+    assert (problem.kind, problem.sequence) == ("size", 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [("missing_rank", ["missing"]), ("two_comms", ["missing", "missing"]), ("graph_missing", []), ("stuck_kernel", [])],
+)
+def test_dumps_of_real_hangs(name: str, kinds: list[str]) -> None:
+    found = analysis(sorted((RECORDED / name).iterdir()))
+    assert [p.kind for p in found.problems] == kinds
+    if name == "missing_rank":
+        assert (found.problems[0].sequence, found.problems[0].absent) == (21, (1,))
+    if name == "stuck_kernel":
+        assert found.in_flight == {"0": 1}
+
+
+class _Runs:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self._path}",)
+
+
+def test_a_dump_that_would_run_a_command_is_refused_and_does_not(tmp_path: Path) -> None:
+    paths = write(tmp_path / "dumps", 2, 5)
+    mark = tmp_path / "ran"
+    hostile = {**dump(2, 3, 1), "extra": _Runs(mark)}
+    paths.append(tmp_path / "dumps" / "dump_2")
+    paths[-1].write_bytes(pickle.dumps(hostile, 2))
+    found = analysis(paths)
+    assert found.ranks == (0, 1)
+    assert "wants to load" in found.skipped[str(paths[-1])]
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x02cos\nsystem\n(S'true'\ntR.",
+        b"\x80\x02(S'true'\nios\nsystem\n.",
+        b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.",
+        b"\x80\x02\x82\x01.",
+        b"\x80\x02Pexternal\n.",
+        b"\x80\x02]q\x00}q\x01b.",
+        b"\x80\x02X\xff\xff\xff\x7fabc.",
+        b"\x80\x02" + b"]" * 2000 + b".",
+        b"\x80\x02}q\x00.",
+        b"{" + b"[" * 100_000,
+        b"",
+        b"\x80\x02N.",
+    ],
+)
+def test_what_is_no_plain_dump_is_refused(data: bytes) -> None:
+    with pytest.raises(RefusedError):
+        load(data)
+
+
+def test_a_dump_that_asks_for_all_memory_is_refused_and_the_others_are_read(tmp_path: Path) -> None:
+    paths = write(tmp_path, 2, 5)
+    bomb = tmp_path / "dump_2"
+    # A memo slot far away: the unpickler would allocate and clear 64 GiB for it.
+    bomb.write_bytes(b"\x80\x02]r\xff\xff\xff\xff.")
+    reading = analyze([*paths, bomb], workers=1)
+    assert isinstance(reading, Ok)
+    assert reading.value.ranks == (0, 1)
+    assert str(bomb) in reading.value.skipped
+
+
+def test_nothing_to_read_says_so(tmp_path: Path) -> None:
+    (tmp_path / "dump_0").write_bytes(b"hello")
+    reading = analyze([tmp_path / "dump_0"])
+    assert isinstance(reading, Unavailable)
+    assert "neither a pickle nor JSON" in reading.reason
