@@ -41,7 +41,8 @@ def sizes(root: Process) -> Sizes:
     replica = whole(flag(words, "--tensor-parallel-size", "-tp")) * whole(flag(words, "--pipeline-parallel-size", "-pp"))
     everywhere = whole(flag(words, "--data-parallel-size", "-dp"))
     here = whole(flag(words, "--data-parallel-size-local", "-dpl"), default=everywhere)
-    return Sizes(world=replica * everywhere, local=replica * here)
+    alone = whole(flag(words, "--nnodes", "-n")) == 1 and flag(words, "--distributed-executor-backend") in (None, "mp", "uni")
+    return Sizes(world=replica * everywhere, local=replica * here if alone else None)
 
 
 _SHM: Final = "distributed/device_communicators/shm_broadcast.py"

@@ -189,6 +189,9 @@ def _state(picture: Picture, verdict: Verdict) -> ServerState:
         return "starting"
     if verdict.code in SLOW:
         return "slow"
+    if not picture.causes and not verdict.code.startswith("GPD3"):
+        # Failing hardware is found on servers that still serve.
+        return "serving" if _serving(picture) is not None else "unknown"
     return "hung" if verdict.severity == "error" else "slow"
 
 

@@ -46,13 +46,14 @@ def _owing(context: Context, process: Process, tid: int, peers: list[Member]) ->
     waits for work itself owes nothing as long as another does not.
     """
     stack = process.stack_of(tid)
-    if stack is not None and any(f.function.rsplit(".", 1)[-1] in _STEP for f in stack.frames):
+    if stack is not None and any(f.file.endswith(_ENGINE) and f.function.rsplit(".", 1)[-1] in _STEP for f in stack.frames):
         stages = [m.rank.pp or 0 for m in peers]
         return [m for m in peers if (m.rank.pp or 0) == max(stages, default=0) and not m.rank.tp]
     busy = [m for m in peers if (k := context.known(m.pid, m.pid)) is None or k.need != "work"]
     return busy or peers
 
 
+_ENGINE = ("v1/executor/multiproc_executor.py", "v1/engine/core.py")
 _STEP = frozenset({"execute_model", "sample_tokens", "_wait_for_response", "step_with_batch_queue", "step"})
 
 

@@ -8,6 +8,7 @@ from gpudiag.model import node
 from gpudiag.model.finding import Evidence
 from gpudiag.model.node import Node
 from gpudiag.model.process import GONE
+from gpudiag.model.reading import Ok
 from gpudiag.model.server import Member, Rank, Server
 from gpudiag.waits.index import Index
 
@@ -73,13 +74,22 @@ def _status(code: int) -> str:
     return f"killed by signal {signal}" if signal else f"exit code {code >> 8}"
 
 
+def _may_be_a_rank(member: Member, index: Index, server: Server) -> bool:
+    """Whether a living process is not known to be anything else than a rank: just started, or what names it was unreadable."""
+    process = index.by_pid[member.pid]
+    named_by_environment = server.engine == "torch" and member.role == "helper"
+    unread = not isinstance(process.cmdline, Ok) or (named_by_environment and not isinstance(process.environ, Ok))
+    # Without a command line the kernel's 15-byte name is left, in which the rank is cut off.
+    return member.role == "starting" or unread
+
+
 def _gaps(index: Index, server: Server) -> list[tuple[Node, Rank]]:
     """Rank numbers below the highest seen, or below the number of ranks on this host, that no living process carries."""
     alive = [m for m in server.members if index.alive(m.pid)]
     flat = all(not m.rank.pp and not m.rank.dp for m in alive)
     parents = {index.by_pid[m.pid].ppid for m in alive if m.ranked}
-    if any(m.role == "starting" and index.by_pid[m.pid].ppid in parents for m in alive):
-        # A sibling of the ranks without a title yet may be any of the missing numbers.
+    if any(_may_be_a_rank(m, index, server) and index.by_pid[m.pid].ppid in parents for m in alive):
+        # A sibling of the ranks without a title yet, or one that could not be read, may be any of the missing numbers.
         return []
     for field, dimension in (("global_", "global"), ("tp", "tp")):
         seen = {c for m in alive if (c := getattr(m.rank, field)) is not None}

@@ -49,6 +49,18 @@ class Motions:
         self._processes = [{p.pid: p for p in s.processes} for s in self._looks]
         self.of = lru_cache(maxsize=None)(self._of)
 
+    def share(self, pid: int, tid: int) -> float:
+        """Part of the time between the first and the last look for which a thread ran or was ready to; 0 if unknown."""
+        pairs = []
+        for processes in (self._processes[0], self._processes[-1]):
+            process = processes.get(pid)
+            thread = next((t for t in process.threads if t.tid == tid), None) if process else None
+            if process is None or thread is None:
+                return 0.0
+            pairs.append((process, thread))
+        ran = _ran(pairs, self._looks[-1])
+        return (ran + _ready(pairs)) / self._span_s if ran is not None and self._span_s > 0 else 0.0
+
     def _of(self, pid: int, tid: int) -> Motion:
         last = self._processes[-1].get(pid)
         if last is None or last.state in GONE:

@@ -20,14 +20,16 @@ from gpudiag.rules.hang.standing import (
     waiting,
 )
 from gpudiag.waits.graph import Cause
+from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
     for end, moved in at_rest(picture, (*terminals(picture), *_dead_ends(picture))):
-        if not _is_tool(picture, end):
+        if not _is_tool(picture, end) or not _does_nothing(picture, end):
             continue
-        waiter = picture.edges_to(end.node)[0].waiter
+        into = picture.edges_to(end.node)
+        waiter = next((e for e in into if e.mode == "child"), into[0]).waiter
         yield finding(
             RULE.code,
             RULE.name,
@@ -60,6 +62,11 @@ def _dead_ends(picture: Picture) -> Iterator[Terminal]:
         end = terminal(picture, shorter, waiter)
         if end is not None:
             yield end
+
+
+def _does_nothing(picture: Picture, end: Terminal) -> bool:
+    """It never ran; or it woke up, and its Python stack shows that it did so for nothing. A native child may do small work."""
+    return end.motion is Motion.FROZEN or picture.stack(end.pid, end.tid) is not None
 
 
 def _is_tool(picture: Picture, end: Terminal) -> bool:

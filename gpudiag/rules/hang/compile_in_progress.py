@@ -14,7 +14,6 @@ from gpudiag.waits.motion import BUSY, Motion
 from gpudiag.waits.picture import Picture
 
 COMPILE_FILES = (
-    "triton/compiler/compiler.py",
     "torch/_inductor/codecache.py",
     "torch/_inductor/compile_fx.py",
     "torch/_dynamo/convert_frame.py",
@@ -25,7 +24,11 @@ COMPILE_FILES = (
     "deep_gemm/jit",
     "cutlass/base_dsl/compiler.py",
 )
-"""Files whose presence on a stack means that a kernel or a graph is being compiled (torch 2.14, triton 3.7, flashinfer 0.6)."""
+"""Files whose presence on a stack means that a kernel or a graph is being compiled (torch 2.14, flashinfer 0.6)."""
+
+TRITON_FILES = ("triton/compiler/compiler.py", "triton/backends/nvidia/compiler.py")
+TRITON_STEPS = frozenset({"compile", "make_ir", "ast_to_ttir", "make_ttir", "make_ttgir", "make_llir", "make_ptx", "make_cubin"})
+"""Triton 3.7 launches kernels and loads modules from the same files: only these functions compile."""
 
 MIN_SHARE = 0.05
 """Share of a processor below which a compiler is not at work, whatever its lines do."""
@@ -65,8 +68,13 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
 
 def compiling_frame(stack: PyStack) -> Frame | None:
     """The innermost frame in a compiler's file; a module that is only being imported does not compile."""
-    own = (f for f in stack.frames if f.function != "<module>" and any(part in f.file for part in COMPILE_FILES))
-    return next(own, None)
+    return next((f for f in stack.frames if _compiles_in(f)), None)
+
+
+def _compiles_in(frame: Frame) -> bool:
+    if frame.file.endswith(TRITON_FILES):
+        return frame.function.rsplit(".", 1)[-1] in TRITON_STEPS
+    return frame.function != "<module>" and any(part in frame.file for part in COMPILE_FILES)
 
 
 def _compiles(picture: Picture, end: Terminal) -> bool:

@@ -10,7 +10,7 @@ from gpudiag.model.process import STOPPED
 from gpudiag.model.server import Member
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.waits.motion import AWAKE
+from gpudiag.waits.motion import AWAKE, Motion
 from gpudiag.waits.picture import Picture
 
 
@@ -21,11 +21,14 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     if picture.demand.state == "pending" or any(not _moves(picture, c.nodes) for c in picture.causes):
         return
     looked = picture.demand.state == "none"
+    if not looked and any(picture.motion(m.pid, m.pid) not in (Motion.FROZEN, Motion.POLLING) for m in ranks):
+        return
     working = [m for m in ranks if _in_work_loop(picture, m)]
     if any(m not in working and not (looked and _rests(picture, m)) for m in ranks):
         return
     answered = picture.demand.answered_ms
-    if len(working) < len(ranks) and answered is not None and answered < picture.observation.span_s * 1000:
+    asleep = all(picture.motion(m.pid, m.pid) is Motion.FROZEN for m in ranks)
+    if not asleep and answered is not None and answered < picture.observation.span_s * 1000:
         # Requests come and go between the looks: that the ranks rest at this instant is chance.
         return
     links: list[Link] = []

@@ -9,7 +9,7 @@ from gpudiag.model.finding import Finding
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.compile_in_progress import compiling_frame
 from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, terminals, waited_for, waiting
-from gpudiag.waits.motion import BUSY, Motion
+from gpudiag.waits.motion import BUSY, SPIN_SHARE, Motion
 from gpudiag.waits.picture import Picture
 
 
@@ -17,6 +17,8 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     for end in terminals(picture):
         known = picture.known(end.pid, end.tid)
         if end.motion not in BUSY or (known is not None and known.kind is not None):
+            continue
+        if picture.motions.share(end.pid, end.tid) < SPIN_SHARE:
             continue
         stack = picture.stack(end.pid, end.tid)
         if stack is None or compiling_frame(stack) is not None or (end.member is not None and end.member.role == "starting"):

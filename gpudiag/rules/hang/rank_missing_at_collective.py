@@ -21,9 +21,13 @@ from gpudiag.rules.hang.standing import (
     waited_for,
 )
 from gpudiag.rules.preflight.words import plural
+from gpudiag.waits.children import WAIT_CALLS
 from gpudiag.waits.picture import Picture
+from gpudiag.waits.streams import POLLS, READS, WRITES
 
 _EXPLAINED = frozenset({"event", "ipc", "store", "p2p", "collective"})
+
+_CALLS_THAT_WAIT = READS | WRITES | POLLS | WAIT_CALLS | {"futex", "flock", "fcntl", "accept", "accept4", "connect"}
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
@@ -67,18 +71,12 @@ def _waits_somehow(picture: Picture, pid: int, tid: int) -> bool:
     known = picture.known(pid, tid)
     if known is not None and (known.kind in _EXPLAINED or known.need == "work"):
         return True
+    process = picture.index.by_pid.get(pid)
+    polls = process.file_polls.value if process is not None and isinstance(process.file_polls, Ok) else ()
+    if any(poll.tid == tid for poll in polls):
+        return True
     call = picture.index.syscall(pid, tid)
-    return call is not None and call.name in (
-        "futex",
-        "read",
-        "recvfrom",
-        "recvmsg",
-        "poll",
-        "epoll_wait",
-        "wait4",
-        "waitid",
-        "flock",
-    )
+    return call is not None and call.name in _CALLS_THAT_WAIT
 
 
 RULE = Rule(code="GPD301", name="rank-missing-at-collective", severity="error", evaluate=evaluate, specificity=0)

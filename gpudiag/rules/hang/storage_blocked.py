@@ -12,8 +12,8 @@ from gpudiag.rules.hang.standing import consequences, culprit, label, standing, 
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
-_OWN_CHILD = ("wait_for_vfork_done", "kernel_clone", "do_fork")
-"""A parent between vfork and exec sleeps in D too, and waits for its child, not for storage."""
+_NOT_STORAGE = ("wait_for_vfork_done", "kernel_clone", "do_fork", "nv", "os_acquire", "uvm", "drm_", "mem_cgroup", "freeze")
+"""Other uninterruptible sleeps: a parent between vfork and exec, the GPU driver, a memory limit, a freezer."""
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
@@ -55,7 +55,7 @@ def _blocked(picture: Picture, process: Process) -> bool:
     for snapshot in picture.observation.snapshots:
         then = snapshot.process(process.pid)
         main = then.main_thread if then else None
-        if main is None or main.state != "D" or (main.wchan or "").startswith(_OWN_CHILD):
+        if main is None or main.state != "D" or (main.wchan or "").startswith(_NOT_STORAGE):
             return False
     return True
 

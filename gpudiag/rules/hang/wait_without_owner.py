@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.node import Node
 from gpudiag.rules.base import Rule, finding
@@ -35,6 +36,13 @@ def _events(picture: Picture) -> Iterator[Finding]:
             continue
         others = [t.tid for t in end.process.threads if t.tid != end.tid]
         if any(picture.motion(end.pid, tid) in BUSY for tid in others) or not stacks_readable(end.process):
+            continue
+        if any(
+            e.wait.need == "reply" and node.pid_of(e.holder) != end.pid
+            for t in others
+            for e in picture.edges_from(node.thread(end.pid, t))
+        ):
+            # A thread that waits for an answer from elsewhere may set it once that has come.
             continue
         nobody = Evidence(
             source="absence",
