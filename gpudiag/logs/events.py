@@ -15,6 +15,8 @@ VICTIMS: Final[tuple[Victim, ...]] = (*sglang.VICTIMS, *vllm.VICTIMS, *torch.VIC
 
 EXCERPT_CHARS: Final = 600
 _LOOK_CHARS: Final = 2048
+_UNDATED: Final = frozenset({"plain", "tag"})
+"""Forms of line in which an argument parser complains: it knows no logger."""
 
 
 def events_in(line: str, prefix: Prefix, place: Place) -> list[Event]:
@@ -25,7 +27,7 @@ def events_in(line: str, prefix: Prefix, place: Place) -> list[Event]:
             continue
         # Around the anchor only: a line may be huge, and a pattern that starts with a name tries every place in it.
         match = sign.pattern.search(_around(prefix.text, sign.anchor)) or sign.pattern.search(_around(line, sign.anchor))
-        if match is None:
+        if match is None or (sign.kind == "usage-error" and prefix.form not in _UNDATED):
             continue
         fields = {k: v for k, v in match.groupdict().items() if v is not None}
         found.append(Event(kind=sign.kind, place=place, speaker=prefix.speaker, text=prefix.text[:EXCERPT_CHARS], fields=fields))

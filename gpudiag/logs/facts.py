@@ -12,7 +12,7 @@ from typing import IO, Final
 
 from gpudiag.logs import dumps, flight
 from gpudiag.logs.builder import Builder
-from gpudiag.logs.prefilter import ENDS, MIDDLE, MOST_LINES, Finder, Hits
+from gpudiag.logs.prefilter import ENDS, MIDDLE, MOST_LINES, MOST_READ_LINES, TRACEBACK, Finder, Hits
 from gpudiag.logs.read import MAX_FILES, Tally, UnreadableError, blocks, find_files, is_text, name_of, open_log, unpacked
 from gpudiag.model.log import LogFacts, LogSource
 
@@ -107,7 +107,7 @@ def scan_text(builder: Builder, stream: IO[bytes], name: str) -> None:
     scan = _Scan(builder, builder.next_source)
     ends, middle = Finder(ENDS), Finder(MIDDLE, limit=MOST_LINES)
     waiting: deque[bytes] = deque()
-    held = 0
+    held = read = 0
     last = b""
     for block in blocks(stream, tally):
         last = (last + block)[-65_536:] if len(block) < 65_536 else block[-65_536:]
@@ -118,16 +118,29 @@ def scan_text(builder: Builder, stream: IO[bytes], name: str) -> None:
         held += len(block)
         while held > TAIL_BYTES and len(waiting) > 1:
             held -= len(waiting[0])
+            before = scan.read
             scan.block(waiting.popleft(), middle)
+            read += scan.read - before
+            if read > MOST_READ_LINES and TRACEBACK not in middle.left_out:
+                middle.leave_out([TRACEBACK])
     for block in waiting:
         scan.block(block, ends)
     notes = [f"{tally.cut_lines} lines were too long and were cut"] if tally.cut_lines else []
     if tally.broken:
         notes.append(tally.broken)
-    if middle.left_out:
-        loud = ", ".join(f"'{a.decode().strip()}'" for a in middle.left_out)
-        notes.append(f"lines with {loud} were too many; between start and end only the first {MOST_LINES} count")
+    notes += _left_out(middle)
     builder.end_source(LogSource(name=name, bytes=tally.bytes, lines=scan.number - 1, notes=tuple(notes)), last)
+
+
+def _left_out(middle: Finder) -> list[str]:
+    """What was so often in the middle of a log that only its first occurrences and the end of the log count."""
+    loud = [f"'{a.decode().strip()}'" for a in middle.left_out if a != TRACEBACK]
+    notes = (
+        [f"lines with {', '.join(loud)} were too many; between start and end only the first {MOST_LINES} count"] if loud else []
+    )
+    if TRACEBACK in middle.left_out:
+        notes.append(f"lines with tracebacks were too many; between start and end only the first {MOST_READ_LINES} count")
+    return notes
 
 
 class _Scan:
@@ -137,6 +150,8 @@ class _Scan:
         self._builder = builder
         self._source = source
         self.number = 1
+        self.read = 0
+        """Lines that were looked at."""
 
     def block(self, block: bytes, finder: Finder) -> None:
         hits = Hits(finder.offsets(block))
@@ -156,6 +171,7 @@ class _Scan:
             end = block.find(b"\n", position)
             end = size if end < 0 else end
             self._builder.line(self._source, self.number, block[position:end], before)
+            self.read += 1
             self.number += 1
             position = end + 1
         if position < size:

@@ -99,6 +99,16 @@ def test_a_loud_line_in_the_middle_is_told(tmp_path: Path) -> None:
     assert any("Health check failed" in n.reason for n in report_of(facts).not_read)
 
 
+def test_a_flood_of_tracebacks_ends_the_search_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the log is read all the same."""
+    monkeypatch.setattr(facts, "MOST_READ_LINES", 1000)
+    survived = b'Traceback (most recent call last):\n  File "/srv/a.py", line 3, in handle\nValueError: bad request\n'
+    fatal = b'Traceback (most recent call last):\n  File "/srv/b.py", line 9, in <module>\nKeyError: 7\n'
+    told = facts_of(survived * (12_000_000 // len(survived)) + fatal)
+    assert "lines with tracebacks were too many" in told.sources[0].notes[0]
+    assert told.tracebacks[-1].headline == "KeyError: 7"
+
+
 def test_no_anchor_is_so_common_that_it_stops_the_scan() -> None:
     healthy = raw("vllm_healthy") + raw("sglang_healthy")
     lines = healthy.count(b"\n")

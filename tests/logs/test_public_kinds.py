@@ -457,6 +457,11 @@ def test_a_dump_that_was_asked_for_is_asked_of_the_person() -> None:
     assert (report.target.state, report.target.version) == ("unknown", None)
 
 
+def test_what_a_logger_says_is_no_complaint_of_an_argument_parser() -> None:
+    assert not judged("INFO:     client: error: it went wrong\n" * 3).findings
+    assert judged("vllm serve: error: argument --port: invalid int value: 'x'\n").verdict.code == "GPD221"
+
+
 def test_a_ras_port_that_is_taken_is_only_a_warning() -> None:
     text = (
         "node7:5:5 [0] ras/ras.cc:101 NCCL WARN RAS failed to bind its listening socket at 127.0.0.1<28028>\n"
