@@ -9,6 +9,7 @@ os._exit still shows which one was being imported, and by whom.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -20,6 +21,8 @@ import tempfile
 import time
 
 SCHEMA = "gpudiag.probe/1"
+PRCTL = ctypes.CDLL(None).prctl
+PR_SET_PDEATHSIG = 1
 MAX_TRACE = 32 << 20
 MAX_TEXT = 4000
 
@@ -97,6 +100,11 @@ os._exit(0)
 """
 
 
+def die_with_parent():
+    """Runs in a child before its program: the kernel ends it when this probe is killed, whatever session it is in."""
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def run(module, limit):
     reader, writer = os.pipe()
     with tempfile.TemporaryFile() as said:
@@ -108,6 +116,7 @@ def run(module, limit):
             stderr=said,
             cwd="/",
             start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509  a probe has one thread
         )
         os.close(writer)
         started = time.monotonic()

@@ -10,6 +10,7 @@ it left on the GPUs would make the others hang too. Answer: "runs": [{gpus, outc
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -19,6 +20,8 @@ import tempfile
 import time
 
 SCHEMA = "gpudiag.probe/1"
+PRCTL = ctypes.CDLL(None).prctl
+PR_SET_PDEATHSIG = 1
 COMPILER_LIMIT_S = 120
 OUTCOMES = {0: "passed", 2: "wrong-data", 3: "failed", 4: "denied"}
 """Exit statuses of the programs: kernels/cuda/check.cuh."""
@@ -40,11 +43,22 @@ def compile_program(source, capability, place):
     return program, ""
 
 
+def die_with_parent():
+    """Runs in a child before its program: the kernel ends it when this probe is killed, whatever session it is in."""
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def run(program, gpus, limit):
     started = time.monotonic()
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(
-            [program, *gpus], stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd="/", start_new_session=True
+            [program, *gpus],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            cwd="/",
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509  a probe has one thread
         )
         try:
             status = child.wait(limit)

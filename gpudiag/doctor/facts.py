@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
-from gpudiag.doctor import active, build_tree, caches, drafter_files, eagle3, install, libraries, model_cache, model_files
+from gpudiag.doctor import active, build_tree, caches, drafter_files, eagle3, install, libraries, model_cache, model_files, probe
 from gpudiag.doctor.reads import Root, attempt
 from gpudiag.doctor.system import system
 from gpudiag.model.facts import Asked, Facts
-from gpudiag.model.install import Eagle3Interface, Environment, Import, Install
+from gpudiag.model.install import Eagle3Interface, Environment, Import, Install, Verification
 from gpudiag.model.reading import NOT_ASKED, Ok, Reading, Unavailable
 
 _PROVIDERS: Final = {
@@ -67,17 +70,36 @@ def _with_install(facts: Facts, python: str) -> Facts:
     engines = install.engines_in(about, facts.asked)
     cached = caches.Places(os.environ, Path.home()).vllm
     providers = [name for engine in engines for name in _PROVIDERS[engine] if about.distribution(name) is not None]
-    found = replace(
-        found,
-        verification=install.verify(python, providers, deep=facts.asked.depth == "deep") if providers else NOT_ASKED,
-        stale_caches=attempt(lambda: model_cache.stale(about, cached)),
-        imports=_imports(facts, python, about, engines) if facts.asked.depth != "fast" else NOT_ASKED,
-        eagle3=_interfaces(facts, about, engines),
-    )
-    others = tuple(_other(facts, one) for one in facts.asked.others)
-    everywhere = [about, *(o.environment.value for o in others if isinstance(o.environment, Ok))]
-    places = [place for one in everywhere for place in install.package_directories(one)]
-    return replace(facts, install=Ok(value=found, at=facts.at), others=others, libraries=attempt(lambda: libraries.scan(places)))
+    with ThreadPoolExecutor(2) as pool, _ending_probes():
+        # Both are children of which this process sees nothing but the end; meanwhile it reads files itself.
+        verifying = pool.submit(_verify, facts, python, providers)
+        importing = pool.submit(_imports, facts, python, about, engines)
+        others = tuple(_other(facts, one) for one in facts.asked.others)
+        everywhere = [about, *(o.environment.value for o in others if isinstance(o.environment, Ok))]
+        places = [place for one in everywhere for place in install.package_directories(one)]
+        scanned = attempt(lambda: libraries.scan(places))
+        found = replace(
+            found,
+            stale_caches=attempt(lambda: model_cache.stale(about, cached)),
+            eagle3=_interfaces(facts, about, engines),
+            verification=verifying.result(),
+            imports=importing.result(),
+        )
+    return replace(facts, install=Ok(value=found, at=facts.at), others=others, libraries=scanned)
+
+
+@contextlib.contextmanager
+def _ending_probes() -> Iterator[None]:
+    """Whoever is interrupted does not wait for an import of two minutes."""
+    try:
+        yield
+    except BaseException:
+        probe.end_all()
+        raise
+
+
+def _verify(facts: Facts, python: str, providers: list[str]) -> Reading[Verification]:
+    return install.verify(python, providers, deep=facts.asked.depth == "deep") if providers else NOT_ASKED
 
 
 def _other(facts: Facts, python: str) -> Install:
@@ -91,6 +113,8 @@ def _other(facts: Facts, python: str) -> Install:
 
 def _imports(facts: Facts, python: str, about: Environment, engines: tuple[str, ...]) -> Reading[tuple[Import, ...]]:
     """What a server imports, and the module of the model: SGLang goes on without one that fails, vLLM finds out in a worker."""
+    if facts.asked.depth == "fast":
+        return NOT_ASKED
     architectures = facts.model.value.config.architectures[:1] if isinstance(facts.model, Ok) else ()
     modules = [module for engine in engines for module in _IMPORTED[engine]]
     modules += [m for engine in engines for a in architectures if (m := eagle3.module_of(about, engine, a))]

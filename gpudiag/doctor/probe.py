@@ -66,6 +66,16 @@ def _name(uid: int) -> str:
         return f"#{uid}"
 
 
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+def end_all() -> None:
+    """Kill every probe that runs, in whatever thread: for a program that is interrupted and will not wait for them."""
+    for process in tuple(_running):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 class _Ended:
     """How a probe's process ended."""
 
@@ -95,12 +105,14 @@ def _run(script: str, arguments: list[str], python: str, uid: int | None, limit_
             start_new_session=True,
             **extra,
         )
+        _running.add(process)
         try:
             process.communicate(Path(script).read_bytes(), timeout=limit_s)
             status: int | None = process.returncode
         except subprocess.TimeoutExpired:
             status = None
         finally:
+            _running.discard(process)
             _end(process)
         answer.seek(0)
         said.seek(0)

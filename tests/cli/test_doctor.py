@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from tests.doctor.checkpoints import drafter, target
 from tests.doctor.site import Site, make
 from tests.kernels import fatbins as made
+from tests.support.processes import wait_until
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -64,6 +66,21 @@ def test_fast_does_not_import(site: Site) -> None:
     found = report("doctor", "--fast", "--python", site.python)
     assert "GPD202" not in codes(found)
     assert {c["code"]: c["status"] for c in found["checks"]}["GPD202"] == "skipped"
+
+
+def test_an_interrupt_ends_the_import_that_runs(site: Site, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    module = site.packages / "vllm/entrypoints/openai/api_server.py"
+    module.write_text(f"import os, threading\nopen({str(begun)!r}, 'w').write(str(os.getpid()))\nthreading.Event().wait()\n")
+    command = [sys.executable, "-m", "gpudiag", "doctor", "--python", site.python]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as program:
+        child = int(begun.read_text())
+        program.send_signal(signal.SIGINT)
+        _, said = program.communicate(timeout=30)
+    assert program.returncode == 130
+    assert "interrupted" in said
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), "the end of the import")
 
 
 def test_json_keeps_the_contract(site: Site) -> None:
