@@ -26,6 +26,13 @@ PLACES = {str(ROOT): "/srv/gpudiag", sys.base_prefix: "/usr", sys.prefix: "/opt/
 """Where this checkout and its interpreter lie is nobody's business: recordings name neutral places."""
 
 
+def _add_torch_prefix() -> None:
+    """torch may live in an environment of its own ($GPUDIAG_TORCH_PYTHON)."""
+    python = torch_python()
+    if python is not None:
+        PLACES.setdefault(str(Path(python).absolute().parent.parent), "/opt/venv")
+
+
 def neutral(observation: Observation) -> Observation:
     text = msgspec.json.encode(observation).decode()
     for place, name in sorted(PLACES.items(), key=lambda kv: -len(kv[0])):
@@ -40,6 +47,7 @@ def keep(name: str, code: str | None, observation: Observation) -> None:
 
 
 def main() -> None:
+    _add_torch_prefix()
     for seed, scenario in enumerate(SCENARIOS):
         with start(scenario.name, ranks=4, seed=seed) as server:
             server.wait_until_stuck()
