@@ -81,8 +81,9 @@ def _ask(request: bytes, deadline_s: float) -> _Answer:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Never waits for a child that the kernel does not let die."""
-    child.kill()
+    """Never waits for a child that the kernel does not let die, nor needs the right to send a signal."""
+    with contextlib.suppress(PermissionError):
+        child.kill()
     for pipe in (child.stdin, child.stdout):
         if pipe is not None:
             with contextlib.suppress(BrokenPipeError):

@@ -192,7 +192,9 @@ class _Text:
             return
         self.canvas.row(("because of it", DIM))
         for title in titles[:MAX_CONSEQUENCES]:
-            self.canvas.row(("  ", PLAIN), (self.canvas.fit(tidy(title), self.canvas.width - 2), PLAIN))
+            for row, part in enumerate(wrap(tidy(title), self.canvas.width - 2, self.canvas.width - 4)):
+                indent = "    " if row else "  "
+                self.canvas.row((indent, PLAIN), (self.canvas.fit(part, self.canvas.width - len(indent)), PLAIN))
         if len(titles) > MAX_CONSEQUENCES:
             self.canvas.row((f"  {self.canvas.lines.ellipsis} {len(titles) - MAX_CONSEQUENCES} more (--json has all)", DIM))
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from gpudiag.model.finding import Finding
+import msgspec
+
+from gpudiag.model.finding import Consequence, Finding
 from gpudiag.model.log import LogFacts
 from gpudiag.model.report import Cost, NotRead, Report, ReportedFinding, ServerState, Target, Verdict
 from gpudiag.rules.log.blame import failures
@@ -20,6 +22,8 @@ from gpudiag.rules.startup.worker_killed_by_signal import victim_of
 _MOST_FINDINGS: Final = 8
 _MOST_JUDGED: Final = 32
 _DUMP_REQUEST: Final = "preparing to dump debug info"
+_FOLLOWS: Final = {"GPD226": ("GPD203", "GPD204")}
+"""Operators are missing because the library that registers them could not be loaded."""
 _HANGS: Final = ("GPD3", "GPD401", "GPD408", "GPD227", "GPD228")
 
 
@@ -70,7 +74,11 @@ def judge(facts: LogFacts) -> tuple[Finding, ...]:
             continue
         case = LogCase(facts=facts, failure=failure, others=(*candidates[:index], *candidates[index + 1 :]))
         best = _best(case)
-        if best is not None:
+        cause = next((code for code in _FOLLOWS.get(best.code, ()) if code in out), None) if best is not None else None
+        if best is not None and cause is not None:
+            also = tuple(Consequence(node=node, title=best.title) for node in best.subjects[:1])
+            out[cause] = msgspec.structs.replace(out[cause], consequences=(*also, *out[cause].consequences))
+        elif best is not None:
             out.setdefault(best.code, best)
         if len(out) >= _MOST_FINDINGS:
             break

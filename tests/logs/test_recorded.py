@@ -167,6 +167,12 @@ def test_an_undefined_symbol_is_traced_to_torch() -> None:
     assert verdict.culprits[0].path.endswith("_C.abi3.so")
 
 
+@pytest.mark.parametrize("name", ["vllm_undefined_symbol", "vllm_libnuma"])
+def test_operators_that_a_lost_library_would_have_registered_are_a_consequence(name: str) -> None:
+    (finding,) = report_of(facts_of(raw(name))).findings
+    assert any("is not registered" in c.title for c in finding.consequences)
+
+
 def test_a_log_that_stops_names_the_last_step_and_what_to_collect() -> None:
     """The log of a start cut off while the weights load."""
     lines = raw("sglang_start").splitlines(keepends=True)
