@@ -16,6 +16,9 @@ from gpudiag.model.snapshot import Observation, Snapshot
 SPIN_SHARE = 0.2
 """Share of the time above which a thread that wants a processor counts as busy: ten times what a 50 ms polling loop needs."""
 
+STARVED_SHARE = 0.03
+"""The least of that share that even a busy thread on a crowded machine gets: six times what such a loop runs."""
+
 
 class Motion(Enum):
     """What a thread did over the whole observation."""
@@ -89,11 +92,17 @@ class Motions:
             return Motion.UNKNOWN
         if ran == 0.0 and len(calls) == 1 and not _ready(pairs):
             return Motion.FROZEN
-        if ran + _ready(pairs) >= SPIN_SHARE * self._span_s or all(t.state == "R" for _, t in pairs):
+        if self._busy(ran, _ready(pairs)) or all(t.state == "R" for _, t in pairs):
             return Motion.SPINNING
         if not known_frames:
             return Motion.POLLING if len({c and c[0] for c in calls}) == 1 else Motion.MOVING
         return Motion.POLLING
+
+    def _busy(self, ran: float, ready: float) -> bool:
+        """Many short waits on a crowded machine add up to much time ready and to little time run: that is no work."""
+        return ran >= SPIN_SHARE * self._span_s or (
+            ran >= STARVED_SHARE * self._span_s and ran + ready >= SPIN_SHARE * self._span_s
+        )
 
 
 def _frames(process: Process, tid: int) -> tuple[tuple[str, str, int], ...] | None:
