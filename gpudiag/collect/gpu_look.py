@@ -55,7 +55,7 @@ class GpuSide:
             return Devices(WITHHELD, WITHHELD)
         gpus = self._nvml.answer()
         if "gpm" in self._withhold and isinstance(gpus, Ok):
-            gpus = replace(gpus, value=replace(gpus.value, gpus=tuple(map(_without_counters, gpus.value.gpus))))
+            gpus = replace(gpus, value=replace(gpus.value, gpus=tuple(map(without_counters, gpus.value.gpus))))
         return Devices(gpus, read_xids() if has_driver() else NOT_ASKED)
 
     def communicators(self, processes: Sequence[Process], guard: Guard) -> dict[int, NcclReading]:
@@ -72,7 +72,7 @@ def _may_have_nccl(process: Process) -> bool:
     return any(library.rsplit("/", 1)[-1].startswith(_NVIDIA) for library in process.libraries.value)
 
 
-def _without_counters(gpu: Gpu) -> Gpu:
+def without_counters(gpu: Gpu) -> Gpu:
     """As on a card that offers no performance monitoring, no NVLink counters and no share per process."""
     nvlink = replace(gpu.nvlink, tx_kib=None, rx_kib=None) if gpu.nvlink is not None else None
     processes = tuple(replace(p, sm_percent=None) for p in gpu.processes)

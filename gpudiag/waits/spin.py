@@ -48,19 +48,13 @@ def _held(context: Context, member: Member) -> bool:
 
 
 def _together(context: Context, one: Member, other: Member) -> bool:
-    """Whether they are in one communicator, as far as communicators are known."""
-    if not context.communicators:
-        return True
+    """Whether they are in one communicator. Where that is not known, they may wait for each other in any way or in none."""
     return any(g.end_of(one.pid) is not None and g.end_of(other.pid) is not None for g in context.communicators)
 
 
 def _evidence(context: Context, one: Member, other: Member) -> tuple[Evidence, ...]:
     waits, idles = context.devices[one.pid], context.devices[other.pid]
-    blind = (
-        "NCCL's counts are equal and still: they are blind to CUDA graphs, Send and Recv and custom all-reduce"
-        if context.communicators
-        else "NCCL's counts could not be read"
-    )
+    blind = "NCCL's counts are equal and still: they are blind to CUDA graphs, Send and Recv and custom all-reduce"
     return (
         waits.evidence(f"the GPU of pid {one.pid} is {waits.state}: a kernel is resident all the time and touches no memory"),
         idles.evidence(f"the GPU of pid {other.pid} is idle"),

@@ -10,6 +10,7 @@ from gpudiag.model.process import STOPPED
 from gpudiag.model.server import Member
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
+from gpudiag.rules.hang.rest import at_rest
 from gpudiag.waits.motion import AWAKE, Motion
 from gpudiag.waits.picture import Picture
 
@@ -18,13 +19,14 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
     if not ranks or picture.lost or any(p.state in STOPPED for _, p in picture.members()):
         return
-    if picture.demand.state == "pending" or any(not _moves(picture, c.nodes) for c in picture.causes):
+    rest = at_rest(picture, ranks) if picture.demand.state == "unknown" else None
+    if picture.demand.state == "pending" or (rest is None and any(not _moves(picture, c.nodes) for c in picture.causes)):
         return
     looked = picture.demand.state == "none"
-    if not looked and any(picture.motion(m.pid, m.pid) not in (Motion.FROZEN, Motion.POLLING) for m in ranks):
+    if not looked and rest is None and any(picture.motion(m.pid, m.pid) not in (Motion.FROZEN, Motion.POLLING) for m in ranks):
         return
     working = [m for m in ranks if _in_work_loop(picture, m)]
-    if any(m not in working and not (looked and _rests(picture, m)) for m in ranks):
+    if rest is None and any(m not in working and not (looked and _rests(picture, m)) for m in ranks):
         return
     answered = picture.demand.answered_ms
     asleep = all(picture.motion(m.pid, m.pid) is Motion.FROZEN for m in ranks)
@@ -39,7 +41,10 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         if known is not None:
             claim = f"{member.role} pid {member.pid} waits for work"
             links.append((picture.stack_evidence(member.pid, member.pid, known.frame, claim),))
-    if len(working) < len(ranks):
+    if rest is not None:
+        still = Evidence(source="two-looks", claim="whether a client waits could not be looked at", at=picture.at)
+        links += [rest, (still,)]
+    elif len(working) < len(ranks):
         links.append(
             (Evidence(source="elimination", claim="no rank waits for anything but a frontend that nobody asks", at=picture.at),)
         )

@@ -1,0 +1,139 @@
+"""Recordings of real hangs on two H200s, judged again: the verdicts that were right on the machine stay right.
+
+h200x2: this suite's own scenarios (tests/gpu/test_scenarios.py), recorded by `gpudiag attach --record`, two looks each, those
+named -confirmed three. converted: earlier evidence of the same machine in another form, with one look at /proc and two at
+NCCL where both were kept; what was read once is in the last look only, so 'insufficient' is a right answer there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from gpudiag.cli.pipeline import reports_of
+from gpudiag.collect.gpu_look import without_counters
+from gpudiag.model.reading import NOT_ASKED, Ok, Unavailable
+from gpudiag.model.report import Report
+from gpudiag.model.snapshot import Observation, Snapshot
+from gpudiag.session.load import load
+from tests.gpu.test_scenarios import EXPECTED
+
+RECORDINGS = Path(__file__).parents[1] / "recordings" / "gpu"
+OWN = sorted((RECORDINGS / "h200x2").glob("*.gpudiag"))
+CONVERTED: dict[str, tuple[str | None, str, set[int]]] = {
+    "idle": (None, "insufficient", set()),
+    "compute": (None, "insufficient", set()),
+    "missing_rank": (None, "insufficient", set()),
+    "mismatch_op": ("GPD302", "finding", {0, 1}),
+    "mismatch_size": (None, "insufficient", set()),
+    "killed": ("GPD304", "finding", {1}),
+    "stopped": ("GPD305", "finding", {1}),
+    "lockfile": (None, "insufficient", set()),
+    "pylock": (None, "insufficient", set()),
+    "init_missing": (None, "insufficient", set()),
+    "gpu_spin": ("GPD310", "finding", {1}),
+    "armed_missing_rank": (None, "insufficient", set()),
+    "armed_graph_missing": (None, "insufficient", set()),
+    "armed_stuck_kernel": ("GPD311", "finding", {0, 1}),
+    "armed_two_comms": ("GPD303", "finding", {0, 1}),
+    "sglang_idle": ("GPD318", "finding", set()),
+    "sglang_busy": (None, "healthy", set()),
+    "sglang_stopped_tp1": ("GPD305", "finding", {1}),
+    "vllm_idle": ("GPD318", "finding", set()),
+    "vllm_busy": ("GPD318", "finding", set()),
+    "vllm_stopped_tp1": ("GPD305", "finding", {1}),
+}
+WITHHELD = Unavailable(reason="withheld", help="")
+
+
+def observation(path: Path) -> Observation:
+    return load(path).observation
+
+
+def judged(seen: Observation) -> Report:
+    (report,) = reports_of(seen, command="explain")
+    return report
+
+
+def is_right(report: Report, scenario: str) -> bool:
+    codes, ranks = EXPECTED[scenario]
+    return report.verdict.code in codes and (not ranks or ranks <= {c.rank for c in report.verdict.culprits})
+
+
+def each(seen: Observation, change: object) -> Observation:
+    assert callable(change)
+    return Observation(snapshots=tuple(change(s) for s in seen.snapshots))
+
+
+def no_counters(snapshot: Snapshot) -> Snapshot:
+    if not isinstance(snapshot.gpus, Ok):
+        return snapshot
+    gpus = tuple(map(without_counters, snapshot.gpus.value.gpus))
+    return replace(snapshot, gpus=replace(snapshot.gpus, value=replace(snapshot.gpus.value, gpus=gpus)))
+
+
+def no_gpus(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, gpus=WITHHELD, xids=NOT_ASKED)
+
+
+def no_nccl(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, processes=tuple(replace(p, nccl=WITHHELD) for p in snapshot.processes))
+
+
+def neither(snapshot: Snapshot) -> Snapshot:
+    return no_nccl(no_gpus(snapshot))
+
+
+def no_stacks(snapshot: Snapshot) -> Snapshot:
+    return replace(
+        snapshot,
+        processes=tuple(replace(p, stacks=WITHHELD, lock_uses=WITHHELD, file_polls=WITHHELD) for p in snapshot.processes),
+    )
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda p: p.stem)
+def test_own_recordings(path: Path) -> None:
+    report = judged(observation(path))
+    assert is_right(report, path.stem.partition("-")[0]), report.verdict
+    assert report.cost.stopped_s == 0
+
+
+def test_every_scenario_has_a_recording() -> None:
+    assert {p.stem for p in OWN if "-" not in p.stem} == EXPECTED.keys()
+
+
+@pytest.mark.parametrize("path", [p for p in OWN if p.stem.endswith("-confirmed")], ids=lambda p: p.stem)
+def test_a_third_look_makes_the_verdict_firmer(path: Path) -> None:
+    earlier = path.with_stem(path.stem.removesuffix("-confirmed"))
+    assert judged(observation(path)).verdict.confidence == "strong"
+    assert judged(observation(earlier)).verdict.confidence == "weak"
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda p: p.stem)
+@pytest.mark.parametrize("change", [no_counters, no_gpus, no_nccl, neither, no_stacks])
+def test_with_evidence_withheld_the_answer_is_right_or_none(path: Path, change: object) -> None:
+    scenario = path.stem.partition("-")[0]
+    report = judged(each(observation(path), change))
+    verdict = report.verdict
+    assert is_right(report, scenario) or verdict.status == "insufficient" or verdict.code == "GPD109", verdict
+
+
+@pytest.mark.parametrize("name", sorted(CONVERTED))
+def test_converted_recordings(name: str) -> None:
+    code, status, ranks = CONVERTED[name]
+    verdict = judged(observation(RECORDINGS / "converted" / f"{name}.gpudiag")).verdict
+    assert (verdict.code, verdict.status) == (code, status), verdict.title
+    assert ranks <= {c.rank for c in verdict.culprits}
+
+
+def test_the_report_names_gpus_and_counts() -> None:
+    report = judged(observation(RECORDINGS / "h200x2" / "missing_rank.gpudiag"))
+    assert report.target is not None
+    ranks = [w for w in report.target.workers if w.rank.global_ is not None]
+    assert all(w.gpu and w.gpu.startswith("GPU-") for w in ranks)
+    claims = [e.claim for f in report.findings for e in f.evidence]
+    assert any("launched AllReduce up to number 21" in claim and "up to 20" in claim for claim in claims)
+    assert msgspec.json.encode(report)
