@@ -17,6 +17,7 @@ from msgspec import Struct
 from gpudiag.errors import RecordingError
 from gpudiag.model.log import ServerLog
 from gpudiag.model.snapshot import SNAPSHOT_SCHEMA, Observation
+from gpudiag.rules.log_verdict import explain_log
 from gpudiag.session.bundle import (
     LOG,
     MANIFEST,
@@ -36,6 +37,7 @@ from gpudiag.session.redact import RedactionReport
 T = TypeVar("T")
 
 _RECORD_AGAIN = "record again with: gpudiag attach PID --record FILE"
+_YEAR_3000 = 32503680000.0
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError, OSError)
 """What zipfile raises on damaged or hostile input (RuntimeError: encrypted; NotImplementedError: unknown method)."""
 
@@ -58,7 +60,7 @@ def is_recording(path: Path) -> bool:
     try:
         with _open(path) as file:
             return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
-    except RecordingError:
+    except (RecordingError, OSError):
         return False
 
 
@@ -82,6 +84,8 @@ def load(path: Path) -> Recording:
                 if LOG.fullmatch(name)
             )
     _check_observation(observation, path)
+    for log in logs:
+        _check_log(log, path)
     return Recording(observation=observation, manifest=manifest, redactions=redactions, logs=logs)
 
 
@@ -158,6 +162,21 @@ def _check_observation(observation: Observation, path: Path) -> None:
     for snapshot in observation.snapshots:
         if snapshot.schema != SNAPSHOT_SCHEMA:
             raise _other_version(path, snapshot.schema, SNAPSHOT_SCHEMA)
+        if not 0 <= snapshot.at < _YEAR_3000:
+            raise RecordingError(f"{path} is damaged: it was recorded at a time that does not exist", help=_RECORD_AGAIN)
+
+
+def _check_log(log: ServerLog, path: Path) -> None:
+    """Hold the log to what the rules take for granted of one that gpudiag read itself: numbers that are numbers, and so on.
+
+    The rules say that best, and cost milliseconds.
+    """
+    if log.facts is None:
+        return
+    try:
+        explain_log(log.facts, version="")
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise RecordingError(f"{path} is damaged: what it says of a log cannot be ({_one_line(error)})") from error
 
 
 def _other_version(path: Path, found: str, known: str) -> RecordingError:

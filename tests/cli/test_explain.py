@@ -10,12 +10,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpudiag.cli import main
+from gpudiag.model.log import ServerLog
 from gpudiag.session.load import load
+from gpudiag.session.record import save
 from tests.cli import programs
-from tests.logs.support import DATA, raw
+from tests.logs.support import DATA, facts_of, raw
 from tests.support.checkout import ROOT
 
 FAULT = DATA / "vllm_raise_rank1.log.gz"
@@ -134,3 +137,16 @@ def test_a_report_in_a_file_holds_no_names(tmp_path: Path, capsys: pytest.Captur
     assert main.run(["explain", str(log), "-o", str(tmp_path / "report.txt")]) == 1
     assert "taken out" in capsys.readouterr().err
     assert "zebulon" not in (tmp_path / "report.txt").read_text()
+
+
+def test_a_recording_with_an_impossible_log_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = facts_of(b"NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus.\n")
+    (xid,) = told.events
+    false = msgspec.structs.replace(told, events=(msgspec.structs.replace(xid, fields={"xid": "\x1b[2Jmany"}),))
+    for name, facts, code in (("true", told, 1), ("false", false, 2)):
+        file = tmp_path / f"{name}.gpudiag"
+        save(load(RECORDING).observation, file, logs=[ServerLog(root_pid=1, facts=facts)])
+        assert main.run(["explain", str(file)]) == code
+    error = capsys.readouterr().err
+    assert "is damaged: what it says of a log cannot be" in error
+    assert "\x1b" not in error
