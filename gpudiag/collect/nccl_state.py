@@ -40,5 +40,5 @@ def _reading(pid: int, reply: NcclReply | Failed, layouts: Layouts) -> NcclReadi
     reason = layouts.refused.get(library.build_id, "no layout is known for it")
     return Unavailable(
         reason=f"{library.path} of process {pid}: {reason}",
-        help=f"ask NCCL's own service instead: gpudiag attach {pid} --ras",
+        help="NCCL's own service was asked instead; install the wheel nvidia-nccl-cu13, which is not stripped",
     )

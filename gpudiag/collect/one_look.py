@@ -75,6 +75,7 @@ class OneLook:
             files=files,
             gpus=devices.gpus,
             xids=devices.xids,
+            ras=self._gpus.ras,
             gaps=tuple(self._gaps),
             took_s=time.monotonic() - monotonic_s,
             stopped_s=self._stopped_s,

@@ -28,7 +28,7 @@ SLOW = frozenset({"GPD314", "GPD316"})
 STARTING = frozenset({"GPD315"})
 IDLE = "GPD318"
 NO_RIGHTS = "GPD109"
-_READINGS = ("cmdline", "environ", "fds", "syscalls", "futexes", "stacks", "lock_uses", "file_polls", "io")
+_READINGS = ("cmdline", "environ", "fds", "syscalls", "futexes", "stacks", "lock_uses", "file_polls", "io", "nccl")
 _NEEDED = frozenset({"fds", "syscalls", "stacks", "sockets"})
 
 
@@ -252,7 +252,15 @@ def _not_read(picture: Picture) -> tuple[NotRead, ...]:
             elif isinstance(reading, Failed):
                 found.setdefault((name, reading.error, ""), []).append(process.pid)
     snapshot = picture.observation.last
-    for name, reading in (("sockets", snapshot.sockets), ("file_locks", snapshot.file_locks)):
+    whole: list[tuple[str, object]] = [
+        ("sockets", snapshot.sockets),
+        ("file_locks", snapshot.file_locks),
+        ("ras", snapshot.ras),
+        ("xids", snapshot.xids),
+    ]
+    if picture.server.engine != "demo":
+        whole.append(("gpus", snapshot.gpus))
+    for name, reading in whole:
         if isinstance(reading, Unavailable) and reading.reason != "not asked for":
             found.setdefault((name, reading.reason, reading.help), [])
         elif isinstance(reading, Failed):

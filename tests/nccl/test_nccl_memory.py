@@ -122,7 +122,7 @@ def test_a_debug_reader_that_takes_too_long_is_killed_and_said(debug_library: Pa
         reading = read_states([pid], guard, Layouts(tmp_path, deadline_s=0.0))[pid]
     assert isinstance(reading, Unavailable)
     assert "could not be read in 0 s" in reading.reason
-    assert "--ras" in reading.help
+    assert "service" in reading.help
 
 
 def test_a_stripped_library_falls_back_with_the_reason(debug_library: Path, tmp_path: Path) -> None:
