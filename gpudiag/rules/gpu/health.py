@@ -31,6 +31,6 @@ def health_finding(
         rule.severity,
         title=f"GPU {gpu.index}{rank} {what}",
         links=(tuple(evidence),),
-        culprits=(hardware_culprit(picture, gpu, member),),
+        culprits=(hardware_culprit(picture, gpu, member, explains=rule.severity == "error"),),
         next_steps=tuple(steps),
     )

@@ -31,9 +31,9 @@ def gpu_node(uuid: str) -> Node:
     return f"gpu:{uuid}"
 
 
-def hardware_culprit(picture: Picture, gpu: Gpu, member: Member | None) -> Culprit:
-    """On the rank that waits are traced to, the GPU explains the rank; else the GPU stands for itself."""
-    if member is not None:
+def hardware_culprit(picture: Picture, gpu: Gpu, member: Member | None, *, explains: bool) -> Culprit:
+    """A fault that `explains` a hang stands for the rank that waits are traced to; else the GPU stands for itself."""
+    if member is not None and explains:
         owner = picture.index.owner(member.pid)
         if any(owner in cause.nodes for cause in picture.causes):
             found = culprit(picture, owner)
