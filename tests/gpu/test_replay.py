@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gpudiag.cli.pipeline import reports_of
 from gpudiag.collect.gpu_look import without_counters
+from gpudiag.model.process import Process
 from gpudiag.model.reading import NOT_ASKED, Ok, Unavailable
 from gpudiag.model.report import Report
 from gpudiag.model.snapshot import Observation, Snapshot
@@ -127,6 +128,25 @@ def test_converted_recordings(name: str) -> None:
     verdict = judged(observation(RECORDINGS / "converted" / f"{name}.gpudiag")).verdict
     assert (verdict.code, verdict.status) == (code, status), verdict.title
     assert ranks <= {c.rank for c in verdict.culprits}
+
+
+def test_ranks_on_another_host_may_be_the_ones_that_stay_away() -> None:
+    def wider(snapshot: Snapshot) -> Snapshot:
+        """The same two ranks, in communicators that have two more somewhere else."""
+
+        def widened(process: Process) -> Process:
+            if not isinstance(process.nccl, Ok):
+                return process
+            found = tuple(
+                replace(n, communicators=tuple(replace(c, size=4) for c in n.communicators)) for n in process.nccl.value
+            )
+            return replace(process, nccl=replace(process.nccl, value=found))
+
+        return replace(snapshot, processes=tuple(map(widened, snapshot.processes)))
+
+    seen = observation(RECORDINGS / "h200x2" / "stuck_kernel.gpudiag")
+    assert judged(seen).verdict.code == "GPD311"
+    assert judged(each(seen, wider)).verdict.status == "insufficient"
 
 
 def test_the_report_names_gpus_and_counts() -> None:

@@ -59,7 +59,7 @@ def test_installing_needs_no_server_and_no_torch(wheel: Path) -> None:
         (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         fields = email.message_from_bytes(archive.read(metadata))
     always = {r.partition(">")[0] for r in fields.get_all("Requires-Dist", []) if "extra ==" not in r}
-    assert always == {"ahocorasick-rs", "click", "msgspec", "psutil", "py-spy", "rich"}
+    assert always == {"ahocorasick-rs", "click", "msgspec", "nvidia-ml-py", "psutil", "py-spy", "pyelftools", "rich"}
     assert fields["License-Expression"] == "Apache-2.0"
     assert fields.get_all("License-File") == ["LICENSE"]
 

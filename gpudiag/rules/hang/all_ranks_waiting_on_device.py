@@ -26,8 +26,8 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     if not all(waits_on_device(picture, m) and not picture.index.stopped(m.pid) for m in ranks):
         return
     shared = [g for g in picture.communicators if len({e.pid for e in g.ends} & {m.pid for m in ranks}) > 1]
-    if not shared or not all(g.unmoved and g.equal for g in shared):
-        # Without counts the ranks may as well stand in different collectives.
+    if not shared or not all(g.complete and g.unmoved and g.equal for g in shared):
+        # Without the counts of every rank, those on other hosts included, they may as well wait for one that stays away.
         return
     devices = [picture.devices[m.pid] for m in ranks]
     links: list[Link] = [tuple(d.evidence(f"GPU {d.gpu.index} is {d.state}") for d in devices[:8])]
