@@ -9,7 +9,7 @@ from gpudiag import __version__
 from gpudiag.cli.exits import FailOn, exit_code, worst
 from gpudiag.errors import ExitCode, NoTargetError
 from gpudiag.model.log import ServerLog
-from gpudiag.model.reading import value_or
+from gpudiag.model.reading import Ok, value_or
 from gpudiag.model.report import Report
 from gpudiag.model.server import Server
 from gpudiag.model.snapshot import Observation, Snapshot
@@ -75,10 +75,13 @@ def logs_of(observation: Observation) -> tuple[ServerLog, ...]:
     processes = {p.pid: p for snapshot in observation.snapshots for p in snapshot.processes}
     found = []
     for server in servers_of(observation):
+        pids = [pid for pid in dict.fromkeys((server.root_pid, *(m.pid for m in server.members))) if pid in processes]
+        if not any(isinstance(processes[pid].fds, Ok) for pid in pids):
+            found.append(ServerLog(root_pid=server.root_pid, reason="where it goes is not known: open files could not be read"))
+            continue
         streams = [
             Stream(pid=pid, fd=descriptor.fd, inode=descriptor.inode, name=descriptor.target)
-            for pid in (server.root_pid, *(m.pid for m in server.members))
-            if pid in processes
+            for pid in pids
             for descriptor in value_or(processes[pid].fds, ())
             if descriptor.fd in (1, 2) and descriptor.kind == "file" and descriptor.inode is not None
         ]

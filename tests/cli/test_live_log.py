@@ -58,3 +58,9 @@ def test_the_recording_holds_what_was_understood_and_not_the_log(hung: Running, 
     assert told.facts is not None
     assert "the cat sat" not in repr(told)
     assert "hf_Ab3dEf" not in repr(told)
+
+
+def test_without_the_open_files_it_says_so(hung: Running) -> None:
+    done = programs.gpudiag("attach", str(hung.root_pid), "--interval", "0.3", "--withhold", "fds", "--json")
+    told = [n for n in json.loads(done.stdout)["not_read"] if n["source"] == "log"]
+    assert [n["reason"] for n in told] == ["where it goes is not known: open files could not be read"]
