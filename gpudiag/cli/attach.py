@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -56,6 +57,8 @@ def attach(
     """
     if pid is not None and every:
         raise UsageError("PID and --all contradict each other", help="leave one of them out")
+    if math.isnan(interval):
+        raise UsageError("--interval is no number", help="gpudiag attach --interval 1")
     if record is not None:
         from gpudiag.session.record import check_writable
 

@@ -19,7 +19,7 @@ from gpudiag.model.report import Report
 @click.argument("scenario", required=False)
 @click.option("--list", "listing", is_flag=True, help="List the scenarios.")
 @click.option("--keep", is_flag=True, help="Leave the server running, to look at it yourself.")
-@click.option("--ranks", type=click.IntRange(2, 64), default=4, show_default=True)
+@click.option("--ranks", type=click.IntRange(2, 8), default=4, show_default=True)
 @click.option("--victim", type=click.IntRange(min=0), help="Rank that causes the hang; any if not given.")
 @click.option("--seed", type=int, help="Makes a run repeatable; any if not given.")
 @output_options

@@ -101,6 +101,9 @@ def emit(reports: Sequence[Report], output: Output, *, array: bool = False, reda
         except BrokenPipeError:
             # `gpudiag attach | head` has seen enough; the exit code still says what was found.
             discard_stdout()
+        except OSError as error:
+            discard_stdout()
+            raise UsageError(f"cannot write the report: {error.strerror}", help="-o FILE, on a disk with room") from error
         return
     try:
         output.file.write_text(text, encoding="utf-8")
