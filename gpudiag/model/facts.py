@@ -286,7 +286,7 @@ class System(Struct, frozen=True, kw_only=True):
     """Version line of each build tool found on PATH: nvcc, ninja, cmake, g++."""
 
 
-class PeerCopy(Struct, frozen=True, kw_only=True):
+class GpuTest(Struct, frozen=True, kw_only=True):
     """One GPU-side test that was really run: what, between which GPUs, and how it ended."""
 
     test: str
@@ -311,6 +311,6 @@ class Facts(Struct, frozen=True, kw_only=True):
     model: Reading[ModelFiles] = NOT_ASKED
     drafter: Reading[Drafter] = NOT_ASKED
     source_tree: Reading[SourceTree] = NOT_ASKED
-    active: Reading[tuple[PeerCopy, ...]] = NOT_ASKED
+    active: Reading[tuple[GpuTest, ...]] = NOT_ASKED
     took_s: float = 0.0
     schema: str = FACTS_SCHEMA

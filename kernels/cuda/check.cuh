@@ -1,6 +1,6 @@
 // What the test programs share: how they end, and the pattern that they move.
 //
-// A program ends with 0 if the data arrived, 2 if other data arrived, 3 if a CUDA call failed; its last line says so.
+// The last line that a program writes says more than its status.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -9,12 +9,15 @@
 
 constexpr size_t kWords = 4u << 20;  // 16 MiB
 
+// How a program ends, 0 apart: other data arrived than was sent, a call failed, the driver denies it, what it needs is not here.
+enum { kWrongData = 2, kFailed = 3, kDenied = 4, kAbsent = 5 };
+
 #define CHECK(call)                                                                  \
     do {                                                                             \
         cudaError_t error_ = (call);                                                 \
         if (error_ != cudaSuccess) {                                                 \
             std::printf("%s: %s\n", #call, cudaGetErrorString(error_));              \
-            std::exit(3);                                                            \
+            std::exit(kFailed);                                                      \
         }                                                                            \
     } while (0)
 
@@ -43,6 +46,6 @@ static void expect(const uint32_t *data, uint32_t seed) {
     CHECK(cudaFree(wrong));
     if (count) {
         std::printf("%llu of %zu words are wrong\n", count, kWords);
-        std::exit(2);
+        std::exit(kWrongData);
     }
 }

@@ -1,16 +1,16 @@
 // Proves that one GPU can copy to another one directly, and that the data which arrives is the data which was sent.
-// Usage: peer_copy FROM TO. Built and run by probes/run_cuda_program.py; about a second, 32 MiB on each GPU.
+// Usage: peer_copy FROM TO. Built and run by probes/run_gpu_program.py; about a second, 32 MiB on each GPU.
 // On a machine whose peer access is broken this copy may never end and may leave both GPUs busy until they are reset.
 #include "check.cuh"
 
 int main(int argc, char **argv) {
-    if (argc < 3) return 3;
+    if (argc < 3) return kFailed;
     const int from = std::atoi(argv[1]), to = std::atoi(argv[2]);
     int able = 0;
     CHECK(cudaDeviceCanAccessPeer(&able, to, from));
     if (!able) {
         std::printf("the driver denies GPU %d access to GPU %d\n", to, from);
-        return 4;
+        return kDenied;
     }
     uint32_t *source = nullptr, *target = nullptr;
     CHECK(cudaSetDevice(from));

@@ -1,5 +1,5 @@
 // Proves that memory of one process's GPU can be read by another process on another GPU, as the workers of an engine do.
-// Usage: peer_ipc FROM TO. Built and run by probes/run_cuda_program.py; two seconds, 16 MiB on each GPU.
+// Usage: peer_ipc FROM TO. Built and run by probes/run_gpu_program.py; two seconds, 16 MiB on each GPU.
 // On a machine whose peer access is broken it may never end and may leave both GPUs busy until they are reset.
 #include "check.cuh"
 #include <sys/wait.h>
@@ -17,9 +17,9 @@ static int own(int gpu, int handles, int done) {
     CHECK(cudaGetLastError());
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaIpcGetMemHandle(&handle, data));
-    if (write(handles, &handle, sizeof handle) != sizeof handle) return 3;
+    if (write(handles, &handle, sizeof handle) != sizeof handle) return kFailed;
     char end;
-    return read(done, &end, 1) == 0 ? 0 : 3;
+    return read(done, &end, 1) == 0 ? 0 : kFailed;
 }
 
 static int read_from(int gpu, int handles) {
@@ -27,7 +27,7 @@ static int read_from(int gpu, int handles) {
     void *data = nullptr;
     if (read(handles, &handle, sizeof handle) != sizeof handle) {
         std::puts("the process that owns the memory ended before it shared it");
-        return 3;
+        return kFailed;
     }
     CHECK(cudaSetDevice(gpu));
     CHECK(cudaIpcOpenMemHandle(&data, handle, cudaIpcMemLazyEnablePeerAccess));
@@ -39,10 +39,10 @@ static int read_from(int gpu, int handles) {
 
 int main(int argc, char **argv) {
     int handles[2], done[2];
-    if (argc < 3 || pipe(handles) || pipe(done)) return 3;
+    if (argc < 3 || pipe(handles) || pipe(done)) return kFailed;
     // Before any CUDA call: a context does not survive a fork.
     const pid_t owner = fork();
-    if (owner < 0) return 3;
+    if (owner < 0) return kFailed;
     if (owner == 0) {
         close(done[1]);
         std::exit(own(std::atoi(argv[1]), handles[1], done[0]));

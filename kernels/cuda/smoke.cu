@@ -1,5 +1,5 @@
 // Proves that code compiled for this GPU runs on it and that its memory holds what was written.
-// Usage: smoke GPU. Built and run by probes/run_cuda_program.py; about a second, 32 MiB of GPU memory.
+// Usage: smoke GPU. Built and run by probes/run_gpu_program.py; about a second, 32 MiB of GPU memory.
 #include "check.cuh"
 
 int main(int argc, char **argv) {

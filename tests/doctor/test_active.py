@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Literal
 
+import msgspec
 import pytest
 
 from gpudiag.assets import assets
 from gpudiag.doctor import active
-from gpudiag.model.facts import GpuSet, PeerCopy
+from gpudiag.model.doctor import CheckResult
+from gpudiag.model.facts import GpuSet, GpuTest
+from gpudiag.model.install import Environment, Package
 from gpudiag.model.reading import Failed, Ok
 from tests.doctor.machines import facts, gpu, gpu_set, ok, result
 
@@ -29,13 +34,15 @@ def two() -> GpuSet:
     return gpu_set(gpu(0), gpu(1)).value
 
 
-def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, gpus: GpuSet) -> tuple[PeerCopy, ...]:
+def ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, gpus: GpuSet, variables: dict[str, str] | None = None
+) -> tuple[GpuTest, ...]:
     compiler = tmp_path / "nvcc"
     compiler.write_text(COMPILER.format(program=program))
     compiler.chmod(0o755)
     monkeypatch.setenv("NVCC", str(compiler))
-    monkeypatch.setattr(active, "_RUN_S", 1.0)
-    found = active.run(gpus)
+    monkeypatch.setattr(active, "_PEER_COPY", msgspec.structs.replace(active._PEER_COPY, limit_s=1.0))
+    found = active.run(gpus, None, variables or {})
     assert isinstance(found, Ok), found
     return found.value
 
@@ -49,16 +56,90 @@ def test_all_tests_run_on_each_gpu_and_each_pair(tmp_path: Path, monkeypatch: py
         ("peer_copy", (1, 0)),
         ("peer_ipc", (0, 1)),
         ("peer_ipc", (1, 0)),
+        ("all_reduce", (0, 1)),
     ]
-    assert result("403", facts(active=ok(found))).status == "ok"
+    assert [result(code, facts(active=ok(found))).status for code in ("218", "403", "219")] == ["ok", "ok", "ok"]
+
+
+def test_programs_see_the_gpus_that_are_tested_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: GpuSet
+) -> None:
+    found = ran(tmp_path, monkeypatch, 'echo "$CUDA_VISIBLE_DEVICES $*"', two)
+    assert [r.detail for r in found if r.test != "peer_ipc"] == [
+        "GPU-0 0",
+        "GPU-1 0",
+        "GPU-0,GPU-1 0 1",
+        "GPU-1,GPU-0 0 1",
+        "GPU-0,GPU-1 0 1 libnccl.so.2",
+    ]
+
+
+def test_a_gpu_that_the_server_would_not_see_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: GpuSet) -> None:
+    found = ran(tmp_path, monkeypatch, "echo passed", two, {"CUDA_VISIBLE_DEVICES": "1"})
+    assert [(r.test, r.gpus) for r in found] == [("smoke", (1,))]
+    assert [result(code, facts(active=ok(found))).status for code in ("218", "403", "219")] == ["ok", "skipped", "skipped"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "shown"),
+    [(None, [0, 1]), ("1,0", [1, 0]), ("GPU-1", [1]), ("0,-1,1", [0]), ("", []), ("0, 1", [0, 1]), ("GPU-", []), ("7,0", [])],
+)
+def test_what_cuda_shows(variable: str | None, shown: list[int], two: GpuSet) -> None:
+    assert [g.index for g in active.visible(two.gpus, variable)] == shown
+
+
+def test_an_all_reduce_that_adds_up_wrong_or_never_ends() -> None:
+    def case(outcome: Literal["wrong-data", "hung"]) -> CheckResult:
+        one = GpuTest(test="all_reduce", gpus=(0, 1), outcome=outcome, detail="rank 1: 9 sums are wrong", took_s=2.0)
+        return result("219", facts(active=ok((one,))))
+
+    (wrong,), (hung,) = case("wrong-data").findings, case("hung").findings
+    assert wrong.title == "An all-reduce over 2 GPUs adds up wrong"
+    assert "NCCL_P2P_DISABLE=1" in wrong.next_steps[0]
+    assert "reset them" in hung.next_steps[0]
+
+
+def test_triton_without_a_c_compiler() -> None:
+    detail = "RuntimeError: Failed to find C compiler. Please specify via CC environment variable"
+    one = GpuTest(test="triton", gpus=(0,), outcome="failed", detail=detail, took_s=2.0)
+    (made,) = result("223", facts(active=ok((one,)))).findings
+    assert "gcc" in made.next_steps[0]
+
+
+def test_triton_is_tried_in_the_servers_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: GpuSet) -> None:
+    """This interpreter has no torch: the script says so itself, and that is no fault of the GPUs."""
+    package = Package(name="triton", origin="/site-packages/triton/__init__.py")
+    environment = msgspec.structs.replace(bare_environment(), python=sys.executable, packages=(package,))
+    monkeypatch.setenv("PYTHONPATH", str(broken_package(tmp_path, "torch")))
+    monkeypatch.setenv("NVCC", str(tmp_path / "none"))
+    found = active.run(two, environment, {})
+    assert isinstance(found, Ok)
+    assert {(r.outcome, r.detail) for r in found.value if r.test == "triton"} == {("not-built", "no CUDA in this build of torch")}
+    assert result("223", facts(active=found)).status == "unknown"
+
+
+def bare_environment() -> Environment:
+    return Environment(python="", version="3.11", prefix="/", path=(), extension_suffixes=(), distributions=(), packages=())
+
+
+def broken_package(directory: Path, name: str) -> Path:
+    (directory / f"{name}.py").write_text("raise ImportError('no CUDA in this build of torch')")
+    return directory
 
 
 def test_nothing_is_tried_after_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: GpuSet) -> None:
-    found = ran(tmp_path, monkeypatch, 'case "$0 $*" in *peer_copy*0*1) exec tail -f /dev/null;; esac', two)
+    found = ran(
+        tmp_path,
+        monkeypatch,
+        'case "$0 $CUDA_VISIBLE_DEVICES" in *peer_copy*0*1) echo copying; exec tail -f /dev/null;; esac',
+        two,
+    )
     assert [(r.test, r.gpus, r.outcome) for r in found][2:] == [("peer_copy", (0, 1), "hung")]
     (made,) = result("403", facts(active=ok(found))).findings
     assert "from GPU 0 to GPU 1 never ends" in made.title
     assert "reset them" in made.next_steps[0]
+    assert found[-1].detail == "not done after 1 s: copying"
+    assert "peer_copy, which never ended" in result("219", facts(active=ok(found))).detail
 
 
 def test_wrong_data_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: GpuSet) -> None:
@@ -73,7 +154,7 @@ def test_what_the_driver_denies_is_no_fault_and_is_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: GpuSet
 ) -> None:
     found = ran(tmp_path, monkeypatch, 'case "$0" in *peer_copy*) exit 4;; esac', two)
-    assert {r.test for r in found} == {"smoke", "peer_copy"}
+    assert {r.test for r in found} == {"smoke", "peer_copy", "all_reduce"}
     assert result("403", facts(active=ok(found))).status == "ok"
 
 
@@ -87,13 +168,13 @@ def test_a_program_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 def test_without_a_compiler_it_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: GpuSet) -> None:
     monkeypatch.setenv("NVCC", str(tmp_path / "none"))
-    found = active.run(two)
+    found = active.run(two, None, {})
     assert isinstance(found, Ok)
     assert result("403", facts(active=found)).status == "unknown"
 
 
 def test_gpus_of_several_kinds_are_not_guessed_about() -> None:
-    assert isinstance(active.run(gpu_set(gpu(0), gpu(1, capability=ok("9.0"))).value), Failed)
+    assert isinstance(active.run(gpu_set(gpu(0), gpu(1, capability=ok("9.0"))).value, None, {}), Failed)
 
 
 def test_it_is_left_out_unless_asked_for() -> None:

@@ -16,7 +16,7 @@ from gpudiag.assets import assets
 PROBES = [p for p in assets("probes") if p.suffix == ".py"]
 ARGUMENTS = {
     "import_module": ["--limit", "20", "json"],
-    "run_cuda_program": ["--capability", "90", "/nonexistent.cu", "0"],
+    "run_gpu_program": ["--capability", "90", "/nonexistent.cu", "GPU-0"],
 }
 
 

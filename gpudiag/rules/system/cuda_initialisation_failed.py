@@ -6,31 +6,27 @@ from typing import Final
 
 from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
-from gpudiag.model.reading import NOT_ASKED, Ok
-from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped, unknown, unread
+from gpudiag.rules.preflight.base import Answer, Check, found, passed
 from gpudiag.rules.preflight.words import plural
+from gpudiag.rules.system.gpu_tests import proof, runs
 
-_BAD: Final = {"wrong-data": "computes wrong data", "hung": "never ends", "failed": "fails"}
+_HOW: Final = {"wrong-data": "computes wrong data", "hung": "never ends", "failed": "fails"}
 
 
 def evaluate(facts: Facts) -> Answer:
-    reading = facts.active
-    if not isinstance(reading, Ok):
-        return skipped("a test that uses the GPUs: --active") if reading == NOT_ASKED else unread(reading)
-    runs = [one for one in reading.value if one.test == "smoke"]
-    made = (
+    made = runs(facts, ("smoke",), "no GPU")
+    if isinstance(made, Answer):
+        return made
+    findings = (
         CHECK.finding(
-            f"A small program on GPU {one.gpus[0]} {_BAD[one.outcome]}",
-            [seen("gpu-test", f"smoke {one.outcome} after {one.took_s:.1f} s", one.detail)],
+            f"A small program on GPU {one.gpus[0]} {_HOW[one.outcome]}",
+            [proof(one)],
             ("nvidia-smi; dmesg | grep -i xid", "gpudiag doctor --only GPD101 --only GPD115 --only GPD501"),
         )
-        for one in runs
-        if one.outcome in _BAD
+        for one in made
+        if one.outcome in _HOW
     )
-    unbuilt = next((one for one in runs if one.outcome == "not-built"), None)
-    if unbuilt is not None:
-        return unknown(f"the test could not be compiled: {unbuilt.detail}", "put nvcc of the CUDA toolkit on PATH")
-    return found(made, passed(f"a small program ran on {plural(len(runs), 'GPU')}"))
+    return found(findings, passed(f"a small program ran on {plural(len(made), 'GPU')}"))
 
 
 CHECK: Final = Check(

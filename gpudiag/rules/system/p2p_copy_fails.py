@@ -5,45 +5,37 @@ from __future__ import annotations
 from typing import Final
 
 from gpudiag.model.doctor import CheckInfo
-from gpudiag.model.facts import Facts, PeerCopy
-from gpudiag.model.reading import NOT_ASKED, Ok
-from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped, unknown, unread
+from gpudiag.model.facts import Facts, GpuTest
+from gpudiag.rules.preflight.base import Answer, Check, found, passed
 from gpudiag.rules.preflight.words import plural
+from gpudiag.rules.system.gpu_tests import WEDGED, proof, runs
 
 _TESTS: Final = {"peer_copy": "copying", "peer_ipc": "sharing memory between two processes"}
 _HOW: Final = {"wrong-data": "delivers wrong data", "hung": "never ends", "failed": "fails"}
 
 
 def evaluate(facts: Facts) -> Answer:
-    reading = facts.active
-    if not isinstance(reading, Ok):
-        return skipped("a test that uses the GPUs: --active") if reading == NOT_ASKED else unread(reading)
-    runs = [one for one in reading.value if one.test in _TESTS]
-    bad = [one for one in runs if one.outcome in _HOW]
-    made = (
+    made = runs(facts, _TESTS, "one GPU")
+    if isinstance(made, Answer):
+        return made
+    findings = (
         CHECK.finding(
             f"{_TESTS[one.test].capitalize()} from GPU {one.gpus[0]} to GPU {one.gpus[1]} {_HOW[one.outcome]}",
-            [seen("gpu-test", f"{one.test} {one.outcome} after {one.took_s:.1f} s", one.detail)],
+            [proof(one)],
             _steps(one),
         )
-        for one in bad
+        for one in made
+        if one.outcome in _HOW
     )
-    unbuilt = next((one for one in reading.value if one.outcome == "not-built"), None)
-    if unbuilt is not None and not bad:
-        return unknown(f"the test could not be compiled: {unbuilt.detail}", "put nvcc of the CUDA toolkit on PATH")
-    if not runs:
-        return skipped("one GPU")
-    return found(made, passed(f"{plural(len(runs), 'test')} between GPUs moved the right data"))
+    return found(findings, passed(f"{plural(len(made), 'test')} between GPUs moved the right data"))
 
 
-def _steps(one: PeerCopy) -> tuple[str, ...]:
-    steps = [
+def _steps(one: GpuTest) -> tuple[str, ...]:
+    steps = (
         "gpudiag doctor --only GPD110 --only GPD111 (IOMMU and PCIe bridges are the usual reason)",
         "until then: NCCL_P2P_DISABLE=1 and --disable-custom-all-reduce, both",
-    ]
-    if one.outcome == "hung":
-        steps.insert(0, "the GPUs may be busy for ever now: nvidia-smi, and reset them or reboot before you go on")
-    return tuple(steps)
+    )
+    return (WEDGED, *steps) if one.outcome == "hung" else steps
 
 
 CHECK: Final = Check(
