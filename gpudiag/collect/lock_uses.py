@@ -100,13 +100,13 @@ class _Look:
         given_back = self._given_back(stack)
         for index in range(len(stack.frames)):
             seen: set[int] = set(given_back)
-            for place, expression, lock in self._held(stack, index, blocked):
-                if lock.address not in seen and _may_hold(lock, stack):
+            for place, taken, lock in self._held(stack, index, blocked):
+                if lock.address not in seen and _may_hold(lock, stack) and not _is_wanted(blocked, index, taken, lock):
                     seen.add(lock.address)
-                    yield self._use(place, expression, lock, held=True)
+                    yield self._use(place, taken.lock, lock, held=True, by_with=taken.by_with)
 
-    def _held(self, stack: PyStack, index: int, blocked: _Blocked | None) -> Iterator[tuple[Place, ast.expr, PyLock]]:
-        """The locks that the source of a frame says it holds, with the expressions that took them."""
+    def _held(self, stack: PyStack, index: int, blocked: _Blocked | None) -> Iterator[tuple[Place, Taken, PyLock]]:
+        """The locks that the source of a frame says it holds, and how it took them."""
         frame = stack.frames[index]
         if _STANDARD_LIBRARY.search(frame.file) and not _HOLDERS.search(frame.file):
             return
@@ -116,7 +116,7 @@ class _Look:
         place = Place(stack, index, line.function)
         entered = blocked.acquire.entered if blocked is not None and blocked.place.index == index else ()
         for taken in (*line.held, *(Taken(lock, by_with=True) for lock in entered)):
-            yield from ((place, taken.lock, lock) for lock in self._locks.behind(taken, place))
+            yield from ((place, taken, lock) for lock in self._locks.behind(taken, place))
 
     def _blocked(self, stack: PyStack) -> _Blocked | None:
         if not stack.frames:
@@ -207,12 +207,13 @@ class _Look:
             # Only a source made for it is nested that deeply.
             return None
 
-    def _use(self, place: Place, expression: ast.expr, lock: PyLock, *, held: bool) -> LockUse:
+    def _use(self, place: Place, expression: ast.expr, lock: PyLock, *, held: bool, by_with: bool = True) -> LockUse:
         return LockUse(
             tid=place.stack.tid,
             frame=place.index,
             kind=lock.kind,
             held=held,
+            by_with=by_with,
             lock=lock.address,
             expression=ast.unparse(expression),
             word=lock.word,
@@ -243,6 +244,17 @@ def _is_queue_read(frame: Frame) -> bool:
 def _is_notification(frame: Frame, acquire: Acquire) -> bool:
     """Condition.wait blocks on a lock made for this one wait: what it waits for is a notification."""
     return frame.function == "Condition.wait" and isinstance(acquire.lock, ast.Name) and acquire.lock.id == "waiter"
+
+
+def _is_wanted(blocked: _Blocked | None, index: int, taken: Taken, lock: PyLock) -> bool:
+    """Whether the text calls a lock held that this very thread waits for.
+
+    `with lock: x += 1` on one line reads as both, and a plain lock that a thread has acquired may be released by another
+    one, so that waiting for it a second time is a turn-taking and no deadlock. Only an outer `with` is left.
+    """
+    if blocked is None or lock.address != blocked.lock.address:
+        return False
+    return index == blocked.place.index or not taken.by_with
 
 
 def _may_hold(lock: PyLock, stack: PyStack) -> bool:

@@ -56,6 +56,8 @@ class LockUse(Struct, frozen=True, kw_only=True):
     """Index into PyStack.frames."""
     kind: Literal["lock", "rlock", "condition", "semaphore", "unknown"]
     held: bool
+    by_with: bool = True
+    """Held by `with`, which only its own thread leaves; else by acquire(), and another thread may have released it since."""
     lock: int
     expression: str
     word: int | None = None

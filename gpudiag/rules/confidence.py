@@ -71,6 +71,7 @@ STRENGTH: Final[dict[str, Confidence]] = {
     "elimination": "strong",
     "convention": "strong",
     # What only reads alike, and what was not seen.
+    "lock-text": "weak",
     "source-text": "weak",
     "wait-channel": "weak",
     "absence": "weak",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence
 from gpudiag.model.process import Process
+from gpudiag.model.reading import Ok
 from gpudiag.model.server import Member
 from gpudiag.waits.context import Context, Edge, Mode
 from gpudiag.waits.motion import Motion
@@ -71,6 +72,17 @@ def event_edges(context: Context, so_far: list[Edge]) -> Iterator[Edge]:
                 continue
             if not context.held_still(process.pid, thread.tid):
                 continue
+            joined = _joined(process, thread.tid)
+            if joined is not None:
+                other, address = joined
+                evidence = Evidence(
+                    source="python-stack",
+                    claim=f"thread {thread.tid} waits for thread {other} of its process to end",
+                    excerpt=f"{known.frame.where}: Thread object at {address:#x}",
+                    at=context.at,
+                )
+                yield context.edge((process.pid, thread.tid), node.thread(process.pid, other), "ipc", "event", evidence)
+                continue
             others = [w for w in waiters if node.pid_of(w) == process.pid and w != me]
             if len(others) == 1:
                 evidence = Evidence(
@@ -80,3 +92,16 @@ def event_edges(context: Context, so_far: list[Edge]) -> Iterator[Edge]:
                     at=context.at,
                 )
                 yield context.edge((process.pid, thread.tid), others[0], "ipc", "event", evidence)
+
+
+def _joined(process: Process, tid: int) -> tuple[int, int] | None:
+    """The thread that a thread joins: the one whose first frames run with the same Thread object."""
+    stack = process.stack_of(tid)
+    joins = [f for f in stack.frames if f.function == "Thread.join" and f.file.endswith("threading.py")] if stack else []
+    if not joins or "self" not in joins[0].locals or not isinstance(process.stacks, Ok):
+        return None
+    address = joins[0].locals["self"]
+    for other in process.stacks.value:
+        if other.tid != tid and any(f.function == "Thread._bootstrap" and f.locals.get("self") == address for f in other.frames):
+            return other.tid, address
+    return None

@@ -82,7 +82,9 @@ def _holder(context: Context, process: Process, use: LockUse, held: list[LockUse
         claim = f"the lock is taken, and no frame of any {who} that could be read is inside a block that holds it"
         return node.lock(process.pid, use.lock), Evidence(source="absence", claim=claim, excerpt=excerpt, at=context.at)
     claim = f"thread {holder.tid} holds the same lock as {holder.expression} at {_frame(process, holder)}"
-    return node.thread(process.pid, holder.tid), Evidence(source="lock-address", claim=claim, excerpt=excerpt, at=context.at)
+    # What acquire() took, any thread may have released: the text does not tell.
+    source = "lock-address" if holder.by_with else "lock-text"
+    return node.thread(process.pid, holder.tid), Evidence(source=source, claim=claim, excerpt=excerpt, at=context.at)
 
 
 def _held_elsewhere(context: Context, process: Process, use: LockUse) -> tuple[Process, LockUse] | None:

@@ -74,7 +74,8 @@ def label(picture: Picture, target: Node) -> str:
         return f"rank {number}"
     pid = node.pid_of(target)
     if pid is None:
-        return _device_label(picture, target) or node.path_of(target) or target
+        lock = "a lock that no thread is seen to hold" if target.startswith("lock:") else None
+        return lock or _device_label(picture, target) or node.path_of(target) or target
     if member is not None and member.role == "starting":
         return f"a process that is starting (pid {pid})"
     if member is not None and member.role not in ("helper", "dead", "root"):

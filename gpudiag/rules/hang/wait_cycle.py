@@ -25,7 +25,8 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         if not all(_held(picture, n) for n in cause.nodes):
             continue
         chain = _order(cause.nodes, inside)
-        links: list[Link] = [e.wait.evidence for e in inside]
+        links: list[Link] = [(one,) for e in inside for one in e.wait.evidence]
+        certain = not any(one.source == "lock-text" for link in links for one in link)
         if not all(e.wait.kind == "lock" for e in inside):
             # Owners of locks are a proof at one instant; messages may have been on their way between two reads.
             moved = all_still(picture, cause.nodes)
@@ -46,15 +47,21 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             culprits=tuple(culprit(picture, n) for n in chain),
             consequences=consequences(picture, cause),
             next_steps=(
-                "wait for the time limit and attach again"
-                if timed
-                else "this is a deadlock: it cannot end by itself; restart the server",
+                _first_step(timed=bool(timed), certain=certain),
                 (
                     "report the lines above with both stacks to whoever owns the code: two paths take the same locks in opposite"
                     " order"
                 ),
             ),
         )
+
+
+def _first_step(*, timed: bool, certain: bool) -> str:
+    if timed:
+        return "wait for the time limit and attach again"
+    if not certain:
+        return "a lock taken by acquire() may be released by another thread: if none does, this is a deadlock; look at both lines"
+    return "this is a deadlock: it cannot end by itself; restart the server"
 
 
 def _has_time_limit(picture: Picture, target: Node) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.node import Node
+from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import (
     at_rest,
@@ -77,7 +78,7 @@ def _locks(picture: Picture) -> Iterator[Finding]:
             continue
         edge = picture.edges_to(target)[0]
         moved = still(picture, edge.waiter)
-        if moved is None:
+        if moved is None or _may_be_released(picture, edge.waiter):
             continue
         yield finding(
             RULE.code,
@@ -92,6 +93,17 @@ def _locks(picture: Picture) -> Iterator[Finding]:
                 "look for an acquire() without release() on some path: an exception, an early return, a thread that ended",
             ),
         )
+
+
+def _may_be_released(picture: Picture, waiter: Node) -> bool:
+    """Whether another thread is at work in the very file that waits: it may release the lock when it is done there."""
+    pid, tid = node.pid_of(waiter) or 0, node.tid_of(waiter)
+    frame = frame_of(picture, waiter)
+    process = picture.index.by_pid.get(pid)
+    stacks = process.stacks.value if process is not None and isinstance(process.stacks, Ok) else ()
+    return frame is not None and any(
+        s.tid != tid and picture.known(pid, s.tid) is None and any(f.file == frame.file for f in s.frames) for s in stacks
+    )
 
 
 RULE = Rule(code="GPD322", name="wait-without-owner", severity="error", evaluate=evaluate, specificity=58)
