@@ -164,7 +164,7 @@ def _row(library: Library, capabilities: list[int]) -> dict[str, Any]:
     from gpudiag.rules.kernels.runs_on import capability_name, coverage
 
     known = backend(library.path)
-    covered = {capability_name(c): coverage(library, c) for c in capabilities}
+    covered = {capability_name(c): coverage(library, c) for c in capabilities if library.units}
     return {
         "path": library.path,
         "size_bytes": library.size_bytes,

@@ -5,6 +5,8 @@ compression mode, and against cuobjdump on the libraries of sglang-kernel, vLLM 
 
 - A section .nv_fatbin holds fatbins back to back, each aligned to 8 bytes. __nv_relfatbin holds the inputs of device linking:
   in a linked library they are left over and never registered, in an object file they are all there is.
+- Where .nv_fatbin holds only what device linking left, a library may load its code by itself from large data sections (.ldata,
+  .lrodata), as cuFFT 12 does: 23,983 fatbins in 274 MB.
 - Fatbin header, 16 bytes: u32 magic 0xBA55ED50, u16 version, u16 header size, u64 size of all entries.
 - Entry header, 64 bytes or more: u16 kind, u16, u32 header size, u64 payload size, u32 compressed size, u32, u16 minor,
   u16 major, u32 architecture, u32, u32, u64 flags (+40), u64, u64 unpacked size (+56). It is never compressed.
@@ -34,6 +36,7 @@ _MAX_ENTRY_HEADER: Final = 1 << 16
 _KINDS: Final[dict[int, ImageKind]] = {1: "ptx", 2: "cubin", 8: "ltoir"}
 _ARCH_SPECIFIC: Final = 0x100000
 _FAMILY: Final = 0x200000
+_LARGE_DATA: Final = (".lrodata", ".ldata")
 _STUB_BYTES: Final = 2048
 """An empty cubin takes about 1.5 KB; the smallest kernel seen takes 3 KB."""
 
@@ -69,16 +72,15 @@ def scan_data(data: Data, path: str) -> Library | None:
     if image is not None and image.machine == elf.EM_CUDA:
         return _cubin(data, path, image)
     notes: list[str] = []
-    ranges = _ranges(data, image, notes)
-    by_fatbin: dict[int, list[Entry]] = defaultdict(list)
-    for offset, size in ranges:
-        for entry in entries(data, offset, min(offset + size, len(data)), notes):
-            by_fatbin[entry.fatbin].append(entry)
-    linked = image is not None and image.type != elf.ET_REL
-    stubs = [group for group in by_fatbin.values() if linked and _is_stub(group)]
-    code = [group for group in by_fatbin.values() if not (linked and _is_stub(group))]
-    if not by_fatbin:
+    found = _fatbins(data, _ranges(data, image, notes), notes)
+    if not found:
         return None
+    linked = image is not None and image.type != elf.ET_REL
+    stubs = [group for group in found if linked and _is_stub(group)]
+    code = [group for group in found if not (linked and _is_stub(group))]
+    if image is not None and not code:
+        code = _fatbins(data, [one for name in _LARGE_DATA for one in image.ranges(name)], notes)
+        notes += ["the library loads its code by itself: it lies in data sections"] if code else []
     units = Counter(tuple(sorted({e.target for e in group if e.target is not None})) for group in code)
     return Library(
         path=path,
@@ -89,6 +91,15 @@ def scan_data(data: Data, path: str) -> Library | None:
         stub_images=_images(stubs),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _fatbins(data: Data, ranges: list[tuple[int, int]], notes: list[str]) -> list[list[Entry]]:
+    """The images of each fatbin in these ranges."""
+    by_fatbin: dict[int, list[Entry]] = defaultdict(list)
+    for offset, size in ranges:
+        for entry in entries(data, offset, min(offset + size, len(data)), notes):
+            by_fatbin[entry.fatbin].append(entry)
+    return list(by_fatbin.values())
 
 
 def _ranges(data: Data, image: elf.Elf | None, notes: list[str]) -> list[tuple[int, int]]:

@@ -34,9 +34,9 @@ def _library(library: Library, capabilities: Sequence[int], canvas: Canvas) -> N
     size = f"{library.size_bytes / _MIB:.1f} MiB"
     name = short_path(short_file(_harmless(library.path, canvas)), canvas.width - len(size) - 2, ellipsis=canvas.lines.ellipsis)
     canvas.ends([(name, BOLD)], (size, DIM))
-    targets = ", ".join(f"{i.target.name} x{i.count}" for i in library.images) or "no code in it"
+    targets = ", ".join(f"{i.target.name} x{i.count}" for i in library.images) or "no GPU code but what device linking leaves"
     canvas.paragraph([("  ", PLAIN)], targets, DIM)
-    for capability in capabilities:
+    for capability in capabilities if library.units else ():
         covered = coverage(library, capability)
         look = WAYS[covered.way]
         head = f"  {look.mark(plain=canvas.plain)} {pad(capability_name(capability), 4)} "

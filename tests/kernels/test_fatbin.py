@@ -64,6 +64,19 @@ def test_leftovers_of_device_linking_count_in_an_object_file_only() -> None:
     assert counts(read(made.shared_object({"__nv_relfatbin": left}, kind=1))) == {"sm_120": 1}
 
 
+def test_code_that_a_library_loads_by_itself_lies_in_large_data() -> None:
+    """cuFFT 12: only what device linking leaves in .nv_fatbin, and 23,983 fatbins in .ldata."""
+    stub, code = made.fatbin(made.entry(made.CUBIN, 75, payload=STUB)), made.fatbin(made.entry(made.CUBIN, 90))
+    library = read(made.shared_object({".nv_fatbin": stub, ".lrodata": bytes(64), ".ldata": bytes(24) + code + bytes(8) + code}))
+    assert (counts(library), library.stubs, library.fatbins) == ({"sm_90": 2}, 1, 2)
+    assert "by itself" in library.notes[0]
+
+
+def test_large_data_is_not_searched_where_the_code_is_in_its_place() -> None:
+    one, other = made.fatbin(made.entry(made.CUBIN, 80)), made.fatbin(made.entry(made.CUBIN, 90))
+    assert counts(read(made.shared_object({".nv_fatbin": one, ".ldata": other}))) == {"sm_80": 1}
+
+
 def test_a_bare_cubin_tells_its_architecture_and_that_its_suffix_is_unknown() -> None:
     cubin = bytearray(made.shared_object({}))
     struct.pack_into("<H", cubin, 18, 190)

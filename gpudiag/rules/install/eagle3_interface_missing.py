@@ -8,8 +8,9 @@ from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Culprit, Finding
 from gpudiag.model.install import Eagle3Interface
+from gpudiag.model.reading import NOT_ASKED
 from gpudiag.rules.install.reading import part
-from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, unknown
+from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped, unknown
 from gpudiag.rules.preflight.words import listing
 
 _HOW: Final = {
@@ -21,7 +22,8 @@ _HOW: Final = {
 def evaluate(facts: Facts) -> Answer:
     looked = part(facts, lambda install: install.eagle3)
     if isinstance(looked, Answer):
-        return looked
+        nameless = looked.status == "skipped" and facts.asked.python is not None and facts.model == NOT_ASKED
+        return skipped("no model named (--model)") if nameless else looked
     lacking = [one for one in looked if one.missing]
     unsure = [one for one in lacking if one.unresolved]
     made = [_finding(one) for one in lacking if one not in unsure]

@@ -11,8 +11,8 @@ from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Culprit
 from gpudiag.model.install import CachedInfo
 from gpudiag.model.reading import Ok
-from gpudiag.rules.install.reading import part, short
-from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen
+from gpudiag.rules.install.reading import engines, environment, part, short
+from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped
 from gpudiag.rules.preflight.words import listing
 
 
@@ -20,6 +20,9 @@ def evaluate(facts: Facts) -> Answer:
     stale = part(facts, lambda install: install.stale_caches)
     if isinstance(stale, Answer):
         return stale
+    about = environment(facts)
+    if not isinstance(about, Answer) and "vllm" not in engines(about):
+        return skipped("no vLLM there")
     made = (
         CHECK.finding(
             f"vLLM remembers {one.model_module} from before {listing([short(p) for p in one.changed], 2)} changed",

@@ -8,8 +8,8 @@ from typing import Final
 from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
 from gpudiag.model.install import Pin
-from gpudiag.rules.install.reading import part
-from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen
+from gpudiag.rules.install.reading import NO_ENGINE, engines, environment, part
+from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped
 from gpudiag.rules.preflight.words import listing, plural
 
 
@@ -17,6 +17,9 @@ def evaluate(facts: Facts) -> Answer:
     pins = part(facts, lambda install: install.pins)
     if isinstance(pins, Answer):
         return pins
+    about = environment(facts)
+    if not isinstance(about, Answer) and not engines(about):
+        return skipped(NO_ENGINE)
     by_distribution: dict[str, list[Pin]] = defaultdict(list)
     for pin in pins:
         by_distribution[pin.distribution].append(pin)

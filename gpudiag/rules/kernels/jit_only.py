@@ -18,6 +18,8 @@ from gpudiag.rules.system.gpus import capabilities
 
 _LARGE: Final = 64 << 20
 """Bytes of unpacked PTX from which the first load takes minutes rather than seconds."""
+_SMALL: Final = 1 << 20
+"""Bytes of unpacked PTX that nobody waits for (libcufile has 10 KB): not worth a word among all libraries of an environment."""
 
 
 def evaluate(facts: Facts) -> Answer:
@@ -29,17 +31,20 @@ def evaluate(facts: Facts) -> Answer:
     wanted = [c for c in map(parse_capability, capabilities(facts)) if c is not None]
     if not wanted:
         return unknown("no GPU here, so it is not known for which one", "name it: gpudiag doctor --for 12.0")
-    made = [finding for capability in wanted for finding in _jit(reading.value, capability)]
-    return found(made, passed("machine code wherever there is code"))
+    whole = facts.asked.python is not None
+    made = [finding for capability in wanted for finding in _jit(reading.value, capability, small_is_silent=whole)]
+    return found(made, passed("machine code wherever there is much code"))
 
 
-def _jit(libraries: tuple[Library, ...], capability: int) -> Iterator[Finding]:
+def _jit(libraries: tuple[Library, ...], capability: int, *, small_is_silent: bool) -> Iterator[Finding]:
     for library in libraries:
         covered = coverage(library, capability)
         if covered.way != "jit":
             continue
         ptx = sum(i.unpacked_bytes for i in library.images if i.target in covered.targets)
         known = backend(library.path)
+        if small_is_silent and ptx < _SMALL and known is None:
+            continue
         name = "/".join(library.path.split("/")[-2:])
         role = f" ({known.role})" if known else ""
         yield CHECK.finding(
