@@ -23,13 +23,13 @@ class Ends(NamedTuple):
 
 
 def descendants(roots: Sequence[int]) -> list[int]:
-    """The roots that exist and every process below them, parents before children."""
+    """The roots that exist and every process below them that /proc does not hide, parents before children."""
     children: dict[int, list[int]] = {}
     alive: set[int] = set()
     for pid in procfs.pids():
         try:
             stat = procfs.read_stat(pid)
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
         alive.add(pid)
         children.setdefault(stat.ppid, []).append(pid)

@@ -24,11 +24,11 @@ WITHHELD = Unavailable(reason="withheld", help="run gpudiag without withholding 
 
 
 def read_light(pid: int) -> Process | None:
-    """What stat, status and the namespaces say; None if there is no such process."""
+    """What stat, status and the namespaces say; None if there is no such process, or /proc hides it (hidepid)."""
     try:
         stat = procfs.read_stat(pid)
         status = procfs.read_status(pid)
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     return Process(
         pid=pid,

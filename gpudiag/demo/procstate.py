@@ -10,10 +10,10 @@ _STATE, _SESSION = 0, 3
 
 
 def stat_fields(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the state on; None if the process is gone."""
+    """Fields of /proc/PID/stat from the state on; None if the process is gone or hidden (hidepid)."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     return text.rpartition(b")")[2].decode("ascii").split()
 

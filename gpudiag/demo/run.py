@@ -119,12 +119,14 @@ class Running:
         os.close(self._lifeline)
         if self._kept:
             return
-        end_session(self._root)
-        for process in (self.client, self.visitor):
-            if process is not None:
-                process.kill()
-                process.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        try:
+            end_session(self._root)
+        finally:
+            for process in (self.client, self.visitor):
+                if process is not None:
+                    process.kill()
+                    process.wait()
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def bring_up(self) -> None:
         """Wait for all ranks, have one request answered and send the one that hangs. Raises DemoError."""

@@ -48,7 +48,8 @@ def descendants(pid: int) -> list[int]:
         try:
             with open(f"/proc/{entry}/stat", "rb") as stat:
                 parent = int(stat.read().rpartition(b")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            # Under hidepid the processes of others are listed and may not be read.
             continue
         below.setdefault(parent, []).append(int(entry))
     found = below.get(pid, [])
