@@ -18,11 +18,11 @@ from gpudiag.errors import ExitCode, NoTargetError, NotInspectableError, UsageEr
 
 if TYPE_CHECKING:
     from gpudiag.model.facts import Facts
+    from gpudiag.model.kernel_table import LibraryRow
     from gpudiag.model.library import Library
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LIST_SCHEMA: Final = "gpudiag.kernels/1"
 CHECKS: Final = ("GPD103", "GPD104", "GPD137")
 
 
@@ -52,10 +52,10 @@ def list_(*, paths: tuple[str, ...], python: str | None, gpus_for: tuple[str, ..
     if output.format == "json":
         import msgspec
 
-        rows = [_row(library, capabilities) for library in libraries]
-        put(
-            msgspec.json.format(msgspec.json.encode({"schema": LIST_SCHEMA, "libraries": rows}), indent=2).decode() + "\n", output
-        )
+        from gpudiag.model.kernel_table import KernelTable
+
+        table = KernelTable(libraries=tuple(_row(library, capabilities) for library in libraries))
+        put(msgspec.json.format(msgspec.json.encode(table), indent=2).decode() + "\n", output)
         return ExitCode.OK
     from gpudiag.render.kernels import text
 
@@ -159,19 +159,20 @@ def _here() -> list[int]:
     return sorted(c for c in map(parse_capability, texts) if c is not None)
 
 
-def _row(library: Library, capabilities: list[int]) -> dict[str, Any]:
+def _row(library: Library, capabilities: list[int]) -> LibraryRow:
+    from gpudiag.model.kernel_table import LibraryRow, Use
     from gpudiag.rules.kernels.backends import backend
     from gpudiag.rules.kernels.runs_on import capability_name, coverage
 
     known = backend(library.path)
     covered = {capability_name(c): coverage(library, c) for c in capabilities if library.units}
-    return {
-        "path": library.path,
-        "size_bytes": library.size_bytes,
-        "role": known.role if known else None,
-        "units": library.fatbins,
-        "stub_units": library.stubs,
-        "targets": {i.target.name: i.count for i in library.images},
-        "on": {name: {"way": c.way, "native": c.native, "jit": c.jit, "none": c.none} for name, c in covered.items()},
-        "notes": list(library.notes),
-    }
+    return LibraryRow(
+        path=library.path,
+        size_bytes=library.size_bytes,
+        role=known.role if known else None,
+        units=library.fatbins,
+        stub_units=library.stubs,
+        targets={i.target.name: i.count for i in library.images},
+        on={name: Use(way=c.way, native=c.native, jit=c.jit, none=c.none) for name, c in covered.items()},
+        notes=library.notes,
+    )
