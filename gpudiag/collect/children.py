@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import IO, cast
 
 import gpudiag
+from gpudiag.collect.parent_death import dying_with_me
 
 _abandoned: list[subprocess.Popen[bytes]] = []
 """Children that did not end in time. Kept so that they are not complained about; init reaps them after gpudiag."""
 
 
 class PipedChild:
-    """A child with pipes on stdin, stdout and stderr."""
+    """A child with pipes on stdin, stdout and stderr. With `dies_with_us` it ends with the thread that started it."""
 
-    def __init__(self, command: Sequence[str], *, own_session: bool = False) -> None:
+    def __init__(self, command: Sequence[str], *, own_session: bool = False, dies_with_us: bool = False) -> None:
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -25,6 +26,8 @@ class PipedChild:
             stderr=subprocess.PIPE,
             env=_environ(),
             start_new_session=own_session,
+            # It calls nothing that another thread may have locked.
+            preexec_fn=dying_with_me() if dies_with_us else None,  # noqa: PLW1509
         )
         self.stdin = cast("IO[bytes]", self.process.stdin)
         self.stdout = cast("IO[bytes]", self.process.stdout)

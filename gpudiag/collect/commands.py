@@ -22,12 +22,18 @@ _LET_GO_S = 3.0
 _DIE_S = 0.2
 """How long a command that was killed may take to be gone; longer only if the kernel does not let it die."""
 
+IMPATIENCE = 4
+"""What part of the deadline is left for the others once a command ran into it."""
+
 NOT_STARTED = -127
 """Status of a command that could not be executed at all; stderr then says why."""
 
 
 class Finished(NamedTuple):
-    """How a command ended. `late` if that was for its deadline; output is then what came until then."""
+    """How a command ended. `late` if that was for its deadline; output is then what came until then.
+
+    One that is late and NOT_STARTED had no turn: others had used up the time.
+    """
 
     status: int
     stdout: bytes
@@ -45,6 +51,9 @@ class Batch(NamedTuple):
 
 def run_all(commands: Mapping[int, Sequence[str]], *, deadline_s: float, stopping: bool = False) -> Batch:
     """Run the command of every pid, at most two for each processor at a time.
+
+    Once one of them has run into the deadline, those that start later get a quarter of it, and a deadline later it is over
+    for all: what hangs the command for one worker of a server tends to hang it for all of them.
 
     `stopping` commands hold their pid under ptrace: they are told to end by closing their stdin and get time to let go,
     and the time for which a pid is traced is measured (to about 2 ms). Others are killed at the deadline.
@@ -65,7 +74,7 @@ class _Running:
         self.started = time.monotonic()
         self.due = self.started + deadline_s
         self.late = False
-        self._child = PipedChild(command, own_session=True)
+        self._child = PipedChild(command, own_session=True, dies_with_us=True)
         self._output = {self._child.stdout.fileno(): bytearray(), self._child.stderr.fileno(): bytearray()}
         self.open = set(self._output)
         fcntl.fcntl(self._child.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
@@ -107,6 +116,8 @@ class _Runner:
         self._active: list[_Running] = []
         self._selector = selectors.DefaultSelector()
         self._width = 2 * len(os.sched_getaffinity(0))
+        self._over: float | None = None
+        """When no command may run any more; None as long as none was late."""
 
     def run(self) -> None:
         last = time.monotonic()
@@ -121,6 +132,7 @@ class _Runner:
             for run in self._active:
                 if now > run.due and not run.late:
                     run.end(gently=self._stopping)
+                    self._over = self._over or now + self._deadline_s
             for run in [r for r in self._active if not r.open or now > r.due + self._grace_s]:
                 self._finish(run)
 
@@ -134,14 +146,23 @@ class _Runner:
     def _start_some(self) -> None:
         while self._waiting and len(self._active) < self._width:
             pid, command = self._waiting.popleft()
+            allowed_s = self._allowed_s()
+            if allowed_s <= 0:
+                self.finished[pid] = Finished(NOT_STARTED, b"", b"", 0.0, late=True)
+                continue
             try:
-                run = _Running(pid, command, self._deadline_s)
+                run = _Running(pid, command, allowed_s)
             except OSError as error:
                 self.finished[pid] = Finished(NOT_STARTED, b"", str(error).encode(), 0.0, late=False)
                 continue
             self._active.append(run)
             for fd in run.open:
                 self._selector.register(fd, selectors.EVENT_READ, run)
+
+    def _allowed_s(self) -> float:
+        if self._over is None:
+            return self._deadline_s
+        return min(self._deadline_s / IMPATIENCE, self._over - time.monotonic())
 
     def _patience(self) -> float:
         if self._stopping:

@@ -168,6 +168,7 @@ class OneLook:
             existing=self._existing,
         )
         self._stopped_s += dumps.stopped_s
+        self._gaps.extend(_torn(pid, mode, why) for pid, why in dumps.torn.items())
         for pid, stacks in dumps.stacks.items():
             self._full[pid] = replace(self._full[pid], stacks=_seen_from_here(self._full[pid], stacks))
 
@@ -246,6 +247,15 @@ def _seen_from_here(process: Process, stacks: StackReading) -> StackReading:
     except OSError:
         return access.gone(process.pid)
     return replace(stacks, value=tuple(replace(s, tid=outer[s.tid]) for s in stacks.value if s.tid in outer))
+
+
+def _torn(pid: int, mode: StackMode, why: Unavailable | Failed) -> Gap:
+    """What --pause or --native could not give for a process whose stacks are there all the same."""
+    source = f"{mode} stacks"
+    reason = f"process {pid} was read without stopping it: "
+    if isinstance(why, Failed):
+        return Gap(source=source, reason=reason + why.error, help=f"gpudiag attach {pid} --{mode}")
+    return Gap(source=source, reason=reason + why.reason, help=why.help)
 
 
 def _with_memory(process: Process, reply: MemoryReply | Failed) -> Process:

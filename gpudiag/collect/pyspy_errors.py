@@ -46,7 +46,17 @@ def _not_suspended(pid: int) -> Unavailable | Failed:
             reason=f"process {pid} is stopped, so it cannot be paused for a blocking read",
             help=f"gpudiag attach {pid}",
         )
+    if _filtered():
+        return Unavailable(
+            reason=f"process {pid} cannot be stopped; a seccomp filter on gpudiag may deny ptrace",
+            help="--cap-add=SYS_PTRACE or --security-opt seccomp=unconfined for the container that gpudiag runs in",
+        )
     return Failed(error=f"py-spy could not suspend process {pid}")
+
+
+def _filtered() -> bool:
+    """Whether gpudiag, and with it py-spy, runs under a seccomp filter ('Seccomp' in proc(5) is 2)."""
+    return b"\nSeccomp:\t2" in procfs.read_once("/proc/self/status", procfs.STATUS_LIMIT)
 
 
 def _ended(pid: int) -> Unavailable | None:

@@ -6,7 +6,6 @@ until the kernel has let go of the target, and continues it only if it ran befor
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
@@ -15,11 +14,12 @@ import sys
 import time
 
 from gpudiag.collect import procfs
+from gpudiag.collect.parent_death import dying_with_me
 from gpudiag.model.process import STOPPED
 
 _SETTLE_S = 2.0
 _POLL_S = 0.005
-_PR_SET_PDEATHSIG = 1
+_SIGNALS_AT_ONCE = 64
 
 
 def main() -> None:
@@ -27,28 +27,37 @@ def main() -> None:
     pid = int(sys.argv[1])
     command = sys.argv[sys.argv.index("--") + 1 :]
     before = _state(pid)
-    libc = ctypes.CDLL(None)
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        # Safe here: this process has one thread.
-        preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),  # noqa: PLW1509
-    )
-    _wait_or_kill(child)
+    wakened = _child_signals()
+    # Safe here: this process has one thread.
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=dying_with_me())  # noqa: PLW1509
+    _wait_or_kill(child, wakened)
     if before is not None and before[0] not in STOPPED:
         _let_go(pid, before[1])
     sys.exit(child.returncode if child.returncode >= 0 else 128 - child.returncode)
 
 
-def _wait_or_kill(child: subprocess.Popen[bytes]) -> None:
-    ended = os.pidfd_open(child.pid)
+def _child_signals() -> int:
+    """A descriptor that is readable once SIGCHLD came. A pidfd would do, but filters of containers deny it."""
+    wakened, waken = os.pipe()
+    os.set_blocking(waken, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waken, warn_on_full_buffer=False)
+    return wakened
+
+
+def _wait_or_kill(child: subprocess.Popen[bytes], wakened: int) -> None:
+    """Wait for the child; kill it if stdin ends first."""
+    given_up = sys.stdin.fileno()
     poll = select.poll()
-    poll.register(ended, select.POLLIN)
-    poll.register(sys.stdin.fileno(), select.POLLIN)
-    if all(fd != ended for fd, _ in poll.poll()):
-        child.kill()
-    child.wait()
-    os.close(ended)
+    poll.register(wakened, select.POLLIN)
+    poll.register(given_up, select.POLLIN)
+    while child.poll() is None:
+        ready = [fd for fd, _ in poll.poll()]
+        if given_up in ready:
+            child.kill()
+            child.wait()
+        else:
+            os.read(wakened, _SIGNALS_AT_ONCE)
 
 
 def _state(pid: int) -> tuple[str, int] | None:

@@ -12,8 +12,26 @@ import struct
 import sys
 
 NUMBERS = {
-    "x86_64": {"ptrace": 101, "kill": 62, "tkill": 200, "tgkill": 234, "pidfd_send_signal": 424, "openat2": 437, "setns": 308},
-    "aarch64": {"ptrace": 117, "kill": 129, "tkill": 130, "tgkill": 131, "pidfd_send_signal": 424, "openat2": 437, "setns": 268},
+    "x86_64": {
+        "ptrace": 101,
+        "kill": 62,
+        "tkill": 200,
+        "tgkill": 234,
+        "pidfd_send_signal": 424,
+        "openat2": 437,
+        "setns": 308,
+        "pidfd_open": 434,
+    },
+    "aarch64": {
+        "ptrace": 117,
+        "kill": 129,
+        "tkill": 130,
+        "tgkill": 131,
+        "pidfd_send_signal": 424,
+        "openat2": 437,
+        "setns": 268,
+        "pidfd_open": 434,
+    },
 }[os.uname().machine]
 SOCKET = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
 AF_NETLINK = 16

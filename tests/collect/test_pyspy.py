@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -103,10 +104,12 @@ def test_a_stopped_process_can_be_read_without_stopping_it() -> None:
         plain = dump(target.pid).stacks[target.pid]
         assert isinstance(plain, Ok)
         assert len(plain.value) == 41
-        paused = dump(target.pid, mode="pause").stacks[target.pid]
-        assert isinstance(paused, Unavailable)
-        assert "stopped" in paused.reason
-        assert paused.help
+        paused = dump(target.pid, mode="pause")
+        assert isinstance(paused.stacks[target.pid], Ok), "it is then read without a pause"
+        why = paused.torn[target.pid]
+        assert isinstance(why, Unavailable)
+        assert "stopped" in why.reason
+        assert why.help
         assert state(target.pid) == "T", "a stop that is not ours stays"
 
 
@@ -146,6 +149,52 @@ def test_one_that_takes_too_long_is_killed_at_the_deadline(monkeypatch: pytest.M
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the late py-spy gone")
 
 
+@pytest.mark.parametrize("mode", ["nonblocking", "pause"])
+def test_when_it_hangs_with_everybody_the_whole_takes_twice_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: StackMode
+) -> None:
+    stand_in(monkeypatch, script(tmp_path / "py-spy", "time.sleep(60)"))
+    began = time.monotonic()
+    # No process has such a number.
+    stacks = dump(*range(1 << 23, (1 << 23) + 64), mode=mode, with_locals=False, deadline_s=1.0).stacks
+    took_s = time.monotonic() - began
+    assert all(isinstance(late, Failed) and "deadline" in late.error for late in stacks.values())
+    assert took_s < (3 if mode == "nonblocking" else 5)
+
+
+def test_what_may_not_be_stopped_is_read_without(tmp_path: Path) -> None:
+    code = """
+    from gpudiag.collect.pyspy import dump_stacks
+    pid = int(sys.argv[1])
+    dumps = dump_stacks([pid], mode="native", with_locals=set(), deadline_s=20, existing=lambda pid, paths: set())
+    frames = [f.function for stack in dumps.stacks[pid].value for f in stack.frames]
+    ready(frames, dumps.torn[pid].reason)
+    """
+    filtered = (sys.executable, str(Path(__file__).with_name("seccomp.py")), "ptrace,pidfd_open")
+    with (
+        program(SECRETS, str(tmp_path)) as target,
+        program(code, str(target.pid), prefix=filtered, executable="--", path=Path(__file__).parents[2]) as asker,
+    ):
+        frames, why = asker.said
+    assert "serve" in frames
+    assert "seccomp" in why
+
+
+def test_it_ends_with_gpudiag_even_while_it_hangs(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    hanging = script(tmp_path / "py-spy", f"open({str(note)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
+    code = """
+    from gpudiag.collect import pyspy
+    pyspy.find_py_spy = lambda: sys.argv[1]
+    ready()
+    pyspy.dump_stacks([1], mode="nonblocking", with_locals=set(), deadline_s=50, existing=lambda pid, paths: set())
+    """
+    with program(code, hanging, path=Path(__file__).parents[2]) as asker:
+        wait_until(lambda: note.exists() and note.read_text() != "", "a hanging py-spy")
+        asker.process.kill()
+    wait_until(lambda: not os.path.exists(f"/proc/{note.read_text()}"), "the end of the hanging py-spy")
+
+
 def test_a_torn_read_is_tried_again_at_most_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     count = tmp_path / "count"
     body = f"open({str(count)!r}, 'a').write('x')\nsys.exit('Error: Failed to get stack traces: torn')"
@@ -176,7 +225,7 @@ def test_what_is_no_complete_dump_is_a_failure(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_missing_and_a_broken_py_spy_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stand_in(monkeypatch, None)
-    assert dump(7).stacks[7] == Unavailable(reason="py-spy is not installed", help="pip install py-spy")
+    assert dump(7).stacks[7] == Unavailable(reason="py-spy is not installed", help=f"{sys.executable} -m pip install py-spy")
     stand_in(monkeypatch, str(tmp_path))
     broken = dump(os.getpid()).stacks[os.getpid()]
     assert isinstance(broken, Failed)
@@ -213,7 +262,8 @@ def test_py_spy_beside_the_interpreter_comes_before_the_one_on_path(monkeypatch:
         ("", Failed, "no output"),
     ],
 )
-def test_what_py_spy_says_is_classified(stderr: str, kind: type, word: str) -> None:
+def test_what_py_spy_says_is_classified(stderr: str, kind: type, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspy_errors, "_filtered", lambda: False)
     reading = classify(os.getpid(), stderr)
     assert isinstance(reading, kind)
     assert word in (reading.reason if isinstance(reading, Unavailable) else reading.error)
