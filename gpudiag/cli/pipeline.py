@@ -9,6 +9,7 @@ from gpudiag import __version__
 from gpudiag.cli.exits import FailOn, exit_code, worst
 from gpudiag.errors import ExitCode, NoTargetError
 from gpudiag.model.log import ServerLog
+from gpudiag.model.process import GONE
 from gpudiag.model.reading import Ok, value_or
 from gpudiag.model.report import Report
 from gpudiag.model.server import Server
@@ -108,11 +109,24 @@ def reports_of(
     for server in servers:
         report = diagnose.diagnose(observation, server, command=command, version=__version__, wall_s=wall_s)
         log = known.get(server.root_pid)
-        reports.append(report if log is None else with_log(report, log, at=observation.last.at))
+        report = report if log is None else with_log(report, log, at=observation.last.at)
+        if report.verdict.status == "insufficient" and ended(observation, server):
+            raise NoTargetError(
+                f"process {server.root_pid} ended, or was replaced, while it was looked at, and left nothing that says why",
+                help="look for its last words: gpudiag explain LOG, dmesg -T",
+            )
+        reports.append(report)
     return reports
 
 
-def exit_code_of(reports: Sequence[Report], fail_on: FailOn) -> ExitCode:
-    from gpudiag.rules.diagnose import is_partial
+def ended(observation: Observation, server: Server) -> bool:
+    """Whether no process of the server was still there, as the same process, in the last look."""
+    last = {(p.pid, p.start_ticks) for p in observation.last.processes if p.state not in GONE}
+    ours = {m.pid for m in server.members}
+    return not any((p.pid, p.start_ticks) in last for p in observation.first.processes if p.pid in ours)
 
-    return worst(exit_code(report, fail_on, is_partial(report)) for report in reports)
+
+def exit_code_of(reports: Sequence[Report], fail_on: FailOn) -> ExitCode:
+    from gpudiag.rules.diagnose import is_blind, is_partial
+
+    return worst(exit_code(report, fail_on, is_partial(report), is_blind(report)) for report in reports)

@@ -12,7 +12,7 @@ from gpudiag.model import node
 from gpudiag.model.finding import SEVERITY_ORDER, Finding
 from gpudiag.model.node import Node
 from gpudiag.model.process import GONE, STOPPED, Process
-from gpudiag.model.reading import Failed, Unavailable
+from gpudiag.model.reading import Failed, Ok, Unavailable, value_or
 from gpudiag.model.report import Cost, NotRead, Report, ReportedFinding, ServerState, Target, Verdict, Worker
 from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
@@ -29,6 +29,10 @@ STARTING = frozenset({"GPD315"})
 IDLE = "GPD318"
 NO_RIGHTS = "GPD109"
 _READINGS = ("cmdline", "environ", "fds", "syscalls", "futexes", "stacks", "lock_uses", "file_polls", "io", "nccl")
+SHOWN_PIDS = 8
+"""How many processes a line about unread sources names."""
+_EXPLAIN = "`gpudiag explain LOG`"
+_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _NEEDED = frozenset({"fds", "syscalls", "stacks", "sockets"})
 
 
@@ -65,6 +69,15 @@ def is_partial(report: Report) -> bool:
     if report.verdict.status == "finding" and report.verdict.confidence == "proven":
         return False
     return any(n.source.split(" ")[0] in _NEEDED for n in report.not_read)
+
+
+def is_blind(report: Report) -> bool:
+    """Whether the target is there and nothing that matters could be read from any of its processes."""
+    if report.verdict.status != "insufficient" or report.target is None or not report.target.workers:
+        return False
+    shown = min(len(report.target.workers), SHOWN_PIDS)
+    unread = {n.source.split(" ")[0]: n.source.count(",") + 1 for n in report.not_read if " of pid " in n.source}
+    return all(unread.get(name, 0) >= shown for name in ("fds", "syscalls", "stacks"))
 
 
 def rank_findings(picture: Picture, findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -148,7 +161,8 @@ def _waits_visibly(picture: Picture, member: Member) -> bool:
 
 
 def _insufficient(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
-    closer = f"`gpudiag attach {picture.server.root_pid} --once --confirm --native`"
+    more = " --flight-recorder" if _offers_dumps(picture) else ""
+    closer = f"`gpudiag attach {picture.server.root_pid} --once --confirm --native{more}`"
     permission = next((f for f in findings if f.code == NO_RIGHTS), None)
     candidates = [label(picture, c.nodes[0]) for c in picture.causes[:3]]
     if (busy := _at_work(picture)) is not None:
@@ -157,6 +171,8 @@ def _insufficient(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
     if permission is not None:
         why = "Python stacks could not be read"
         step = permission.next_steps[0] if permission.next_steps else ""
+    elif (unread := _unread_stacks(picture)) is not None:
+        why, step = f"Python stacks could not be read: {unread.reason}", unread.help or f"look at the log: {_EXPLAIN}"
     elif not picture.observation.has_change:
         why = "one look says nothing about what moves"
         step = "attach to the live server, or record two looks"
@@ -167,6 +183,21 @@ def _insufficient(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
         why = "nothing that was read says who waits for whom"
         step = f"take a third look and native stacks: {closer}"
     return verdict_without_finding("insufficient", f"not enough evidence: {why}", step)
+
+
+def _unread_stacks(picture: Picture) -> Unavailable | None:
+    """Why stacks are missing, where the main processes of the server have none at all."""
+    readings = [p.stacks for m, p in picture.members() if m.ranked or m.pid == picture.server.root_pid]
+    if not readings or any(isinstance(r, Ok) for r in readings):
+        return None
+    return next((r for r in readings if isinstance(r, Unavailable)), None)
+
+
+def _offers_dumps(picture: Picture) -> bool:
+    """Whether ranks were started so that they dump torch's flight recorder when asked, and nobody has asked."""
+    flight = picture.observation.last.flight
+    asked = isinstance(flight, Ok) and flight.value.asked
+    return not asked and any(_PIPE in value_or(p.environ, {}) for _, p in picture.members())
 
 
 def _at_work(picture: Picture) -> Node | None:
@@ -257,6 +288,7 @@ def _not_read(picture: Picture) -> tuple[NotRead, ...]:
         ("file_locks", snapshot.file_locks),
         ("ras", snapshot.ras),
         ("xids", snapshot.xids),
+        ("flight", snapshot.flight),
     ]
     if picture.server.engine != "demo":
         whole.append(("gpus", snapshot.gpus))
@@ -266,6 +298,6 @@ def _not_read(picture: Picture) -> tuple[NotRead, ...]:
         elif isinstance(reading, Failed):
             found.setdefault((name, reading.error, ""), [])
     return tuple(
-        NotRead(source=f"{name} of pid {', '.join(map(str, pids[:8]))}" if pids else name, reason=reason, help=help_)
+        NotRead(source=f"{name} of pid {', '.join(map(str, pids[:SHOWN_PIDS]))}" if pids else name, reason=reason, help=help_)
         for (name, reason, help_), pids in found.items()
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudiag.model.finding import Finding
+from gpudiag.model.finding import Evidence, Finding
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import consequences, culprit, label, waited_for, waiting
@@ -16,9 +16,12 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     for gone in picture.lost:
         cause = picture.cause_of(gone.node)
         in_store = any(e.wait.kind == "store" for e in picture.edges_to(gone.node))
-        if (in_store and gone.pid is None) or (cause is None and not _died_badly(gone)):
+        if (in_store and gone.pid is None) or (cause is None and _may_have_ended_well(picture, gone)):
             continue
         links: list[Link] = [(gone.evidence,)]
+        if cause is None and gone.exit_code is None:
+            claim = "how it ended, and whether anybody waits for it, may not be read"
+            links.append((Evidence(source="absence", claim=claim, at=picture.at),))
         if cause is not None:
             links += waited_for(picture, cause)
         waiters = f"; {waiting(picture, cause)}" if cause is not None else ""
@@ -37,9 +40,10 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         )
 
 
-def _died_badly(gone: Lost) -> bool:
-    """Nobody was seen to wait for it: then only an exit that was no clean end counts."""
-    return gone.pid is not None and gone.exit_code is not None and gone.exit_code != 0
+def _may_have_ended_well(picture: Picture, gone: Lost) -> bool:
+    """Nobody was seen to wait for it: then it may have been told to end. Only the remains of a process that failed count."""
+    remains = gone.pid is not None and gone.pid in picture.index.by_pid
+    return not remains or gone.exit_code == 0 or not picture.index.alive(picture.server.root_pid)
 
 
 RULE = Rule(code="GPD304", name="rank-dead", severity="error", evaluate=evaluate, specificity=80)
