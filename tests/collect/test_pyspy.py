@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpudiag.collect import pyspy
+from gpudiag.collect import pyspy, pyspy_errors
 from gpudiag.collect.merge import with_locals_of
 from gpudiag.collect.pyspy import Dumps, StackMode, dump_stacks, find_py_spy
 from gpudiag.collect.pyspy_errors import classify
