@@ -21,7 +21,8 @@ OURS = """
 import sys
 from pathlib import Path
 from gpudiag.collect.flight_recorder import analyze
-reading = analyze([Path(p) for p in sorted(Path(sys.argv[1]).iterdir())])
+from gpudiag.collect.flight_recorder_load import Dump
+reading = analyze([Dump(str(p)) for p in sorted(Path(sys.argv[1]).iterdir())])
 for p in reading.value.problems[:1]:
     odd = p.absent or min((s.ranks for s in p.sides), key=len)
     print("gpudiag:", p.kind, "at", p.sequence, "ranks", *odd[:8])

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--confirm", is_flag=True, help="One more look, 5 s after the first, for a firmer verdict.")
 @click.option("--pause", is_flag=True, help="Stop each process for the moment in which its stack is read.")
 @click.option("--native", is_flag=True, help="C and C++ frames too. Stops each process like --pause, for longer.")
+@click.option("--flight-recorder", is_flag=True, help="Ask each rank to dump torch's flight recorder; takes up to 8 s.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep what was seen, for gpudiag explain.")
 @output_options
 @click.option("--withhold", multiple=True, metavar="SOURCE", hidden=True, help="Do without a source of evidence.")
@@ -46,6 +47,7 @@ def attach(
     confirm: bool,
     pause: bool,
     native: bool,
+    flight_recorder: bool,
     record: Path | None,
     withhold: tuple[str, ...],
     output: Output,
@@ -54,6 +56,10 @@ def attach(
 
     Without PID it takes the server that runs here, or asks if there are several. It only reads: no signal, no ptrace,
     nothing is stopped unless you say --pause or --native.
+
+    --flight-recorder talks to ranks that were started with TORCH_NCCL_DEBUG_INFO_PIPE_FILE: a byte in that pipe has each
+    write TORCH_FR_DUMP_TEMP_FILE anew. It shows calls of other type, size or data type. Dumps that lie there already, no
+    more than five minutes old, are read without it.
     """
     if pid is not None and every:
         raise UsageError("PID and --all contradict each other", help="leave one of them out")
@@ -66,8 +72,8 @@ def attach(
     began = time.monotonic()
     around = pipeline.scan()
     servers = target.every(around) if every else (target.by_pid(around, pid) if pid else target.choose(around),)
-    options = look_options(pause=pause, native=native, withhold=withhold)
-    _announce(servers, pause=pause, native=native, confirm=confirm)
+    options = look_options(pause=pause, native=native, flight_recorder=flight_recorder, withhold=withhold)
+    _announce(servers, options, confirm=confirm)
     observation = pipeline.observe(servers, around, options, samples=samples, interval_s=interval, confirm=confirm)
     logs = pipeline.logs_of(observation)
     took_s = time.monotonic() - began
@@ -77,7 +83,9 @@ def attach(
     return _finish(reports, output, redactor, array=every, trouble=trouble)
 
 
-def look_options(*, pause: bool = False, native: bool = False, withhold: tuple[str, ...] = ()) -> LookOptions:
+def look_options(
+    *, pause: bool = False, native: bool = False, flight_recorder: bool = False, withhold: tuple[str, ...] = ()
+) -> LookOptions:
     """What to look at, and how. Raises UsageError for a source that does not exist."""
     from gpudiag.collect.options import LookOptions
     from gpudiag.collect.process_reader import Source
@@ -88,18 +96,22 @@ def look_options(*, pause: bool = False, native: bool = False, withhold: tuple[s
     return LookOptions(
         stacks="native" if native else "pause" if pause else "nonblocking",
         withhold=frozenset(s for s in sources if s in withhold),
+        flight_recorder=flight_recorder,
     )
 
 
-def _announce(servers: tuple[Server, ...], *, pause: bool, native: bool, confirm: bool) -> None:
-    """What stops the target is said before it is done; that a look takes time only where somebody sits and waits."""
+def _announce(servers: tuple[Server, ...], options: LookOptions, *, confirm: bool) -> None:
+    """What touches the target is said before it is done; that a look takes time only where somebody sits and waits."""
     processes = sum(len(s.members) for s in servers)
-    if native or pause:
-        flag = "--native" if native else "--pause"
+    if options.stacks in ("native", "pause"):
+        flag = f"--{options.stacks}"
         say(f"{flag} stops each of {processes} processes while its stack is read; the report says for how long")
+    if options.flight_recorder:
+        say("--flight-recorder has each rank that offers a pipe write its dump file anew, within 8 s")
     if sys.stderr.isatty():
         pids = ", ".join(str(s.root_pid) for s in servers)
-        say(f"looking at pid {pids} ({processes} processes){', for at least 5 s' if confirm else ''} ...")
+        patience = ", for at least 5 s" if confirm or options.flight_recorder else ""
+        say(f"looking at pid {pids} ({processes} processes){patience} ...")
 
 
 def _record(

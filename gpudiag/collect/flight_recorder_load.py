@@ -6,13 +6,42 @@ pickle of few bytes can still ask for much memory, so reading runs in a child wi
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import pickle  # noqa: TID251  restricted below to data that cannot run
-from typing import Any, Final, NoReturn
+import stat
+from typing import Any, Final, NamedTuple, NoReturn, Self
 
 import msgspec
 
+from gpudiag.collect.target_files import open_regular
+
 MAX_BYTES: Final = 256 << 20
+
+
+class Dump(NamedTuple):
+    """A file with a dump: `path` as the process `pid` sees it, or with 0 as gpudiag does."""
+
+    path: str
+    pid: int = 0
+
+    @property
+    def argument(self) -> str:
+        return f"{self.pid}:{self.path}"
+
+    @classmethod
+    def of(cls, argument: str) -> Self:
+        """The reverse of `argument`."""
+        pid, _, path = argument.partition(":")
+        return cls(path, int(pid))
+
+
+class Content(NamedTuple):
+    """What a file holds, cut one byte after the limit, and the Unix time at which it was written."""
+
+    data: bytes
+    written_at: float
 
 
 class RefusedError(ValueError):
@@ -27,6 +56,16 @@ class _Plain(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> NoReturn:
         raise RefusedError(f"it refers to an object outside ({str(pid)[:60]})")
+
+
+def read(dump: Dump) -> Content:
+    """The file. Raises OSError for one that is not there, may not be read or is no regular file."""
+    fd = open_regular(dump.pid, dump.path, (dump.path[-1:],)) if dump.pid else os.open(dump.path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return Content(file.read(MAX_BYTES + 1), status.st_mtime)
 
 
 def load(data: bytes) -> dict[str, Any]:

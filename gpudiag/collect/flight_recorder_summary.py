@@ -11,7 +11,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from gpudiag.collect.flight_recorder_load import Dump
+
 MOST_SIGNATURES: Final = 65_535
+MOST_MEMBERS: Final = 65_536
 COMPLETED: Final = 1
 _P2P: Final = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
 _RANK_IN_NAME: Final = re.compile(r"(\d{1,7})(?:\.[A-Za-z]\w{0,9})?$")
@@ -34,6 +37,8 @@ class Pending(Struct, frozen=True, array_like=True):
     group: str
     sequence: int
     sizes: str
+    where: str
+    created_at: float
 
 
 class GroupRecord(Struct, frozen=True, array_like=True):
@@ -48,10 +53,15 @@ class GroupRecord(Struct, frozen=True, array_like=True):
 
 
 class RankSummary(Struct, frozen=True, array_like=True):
-    """One dump. `groups` by group name; `members` are the global ranks of each group, `descriptions` their names."""
+    """One dump. `groups` by group name; `members` are the global ranks of each group, `descriptions` their names.
+
+    `whole` is whether it begins with the rank's first record: a group that is not in it then was never used by this rank.
+    """
 
     rank: int
-    path: str
+    dump: str
+    written_at: float
+    whole: bool
     records: int
     groups: dict[str, GroupRecord]
     members: dict[str, tuple[int, ...]]
@@ -74,13 +84,15 @@ class Summarizer:
         self.table: list[Signature] = []
         self._numbers: dict[bytes, int] = {}
 
-    def summarize(self, dump: dict[str, Any], path: str) -> RankSummary:
+    def summarize(self, dump: dict[str, Any], source: Dump, written_at: float) -> RankSummary:
         """Raises ValueError where a dump has too many different operations, KeyError or TypeError where its form is another."""
         columns: dict[str, tuple[int, array[int], bytearray]] = {}
         pending: list[Pending] = []
+        groups = _mapping(dump.get("pg_config"))
+        members = {str(g): _members(_mapping(v).get("ranks")) for g, v in groups.items()}
         for entry in dump["entries"]:
             if entry["is_p2p"] and entry["p2p_seq_id"]:
-                self._p2p(entry, pending)
+                pending += _pending(entry, members)
                 continue
             group = entry["process_group"][0]
             sequence = entry["collective_seq_id"]
@@ -92,15 +104,16 @@ class Summarizer:
                 continue
             column[1].append(self._number(entry))
             column[2].append(COMPLETED if entry["state"] == "completed" else 0)
-        groups = _mapping(dump.get("pg_config"))
         return RankSummary(
-            rank=_rank(dump, path),
-            path=path,
+            rank=_rank(dump, source.path),
+            dump=source.argument,
+            written_at=written_at,
+            whole=not dump["entries"] or dump["entries"][0].get("record_id") == 0,
             records=len(dump["entries"]),
             groups={
                 str(g): GroupRecord(first, numbers.tobytes(), bytes(states)) for g, (first, numbers, states) in columns.items()
             },
-            members={str(g): _members(_mapping(v).get("ranks")) for g, v in groups.items()},
+            members=members,
             descriptions={str(g): str(_mapping(v).get("desc", ""))[:100] for g, v in groups.items()},
             pending=tuple(pending),
         )
@@ -119,14 +132,33 @@ class Summarizer:
             self.table.append(signature(entry))
         return number
 
-    def _p2p(self, entry: dict[str, Any], pending: list[Pending]) -> None:
-        match = _P2P.search(str(entry["profiling_name"]))
-        if match is None or entry["state"] == "completed":
-            return
-        mine, other = int(match.group(2)), int(match.group(3))
-        source, destination = (mine, other) if match.group(1) == "send" else (other, mine)
-        group, sequence = str(entry["process_group"][0]), int(entry["p2p_seq_id"])
-        pending.append(Pending(match.group(1), source, destination, group, sequence, signature(entry).sizes))
+
+def _pending(entry: dict[str, Any], members: Mapping[str, tuple[int, ...]]) -> list[Pending]:
+    """A send or receive that is not finished. Its name counts ranks within the group."""
+    match = _P2P.search(str(entry["profiling_name"]))
+    if match is None or entry["state"] == "completed":
+        return []
+    group = str(entry["process_group"][0])
+    mine, other = (_global(int(match.group(n)), members.get(group, ())) for n in (2, 3))
+    source, destination = (mine, other) if match.group(1) == "send" else (other, mine)
+    return [
+        Pending(
+            operation=match.group(1),
+            source=source,
+            destination=destination,
+            group=group,
+            sequence=int(entry["p2p_seq_id"]),
+            sizes=signature(entry).sizes,
+            where=where(entry),
+            created_at=created_at(entry),
+        )
+    ]
+
+
+def _global(number: int, members: tuple[int, ...]) -> int:
+    """The global rank of a group's rank: torch numbers the members of a group in their global order."""
+    ordered = sorted(members)
+    return ordered[number] if number < len(ordered) else number
 
 
 def signature(entry: Mapping[str, Any]) -> Signature:
@@ -147,6 +179,12 @@ def where(entry: Mapping[str, Any]) -> str:
     return ""
 
 
+def created_at(entry: Mapping[str, Any]) -> float:
+    """Unix time of the call, 0 where the record does not say."""
+    nanoseconds = entry.get("time_created_ns")
+    return nanoseconds / 1e9 if isinstance(nanoseconds, int) else 0.0
+
+
 def _mapping(value: Any) -> Mapping[Any, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -158,7 +196,7 @@ def _members(value: Any) -> tuple[int, ...]:
             value = msgspec.json.decode(value)
         except msgspec.MsgspecError:
             return ()
-    return tuple(n for n in value if type(n) is int) if isinstance(value, (list, tuple)) else ()
+    return tuple(n for n in value[:MOST_MEMBERS] if type(n) is int) if isinstance(value, (list, tuple)) else ()
 
 
 def _rank(dump: Mapping[str, Any], path: str) -> int:

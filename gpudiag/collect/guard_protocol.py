@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from gpudiag.collect.flight_request import DumpsReply, DumpsRequest, PipeReply, PipeRequest
 from gpudiag.collect.nccl_request import NcclReply, NcclRequest
 from gpudiag.model.file import FileFact
 from gpudiag.model.network import Socket
@@ -108,16 +109,14 @@ class SocketsReply(Struct, frozen=True, kw_only=True, tag="sockets"):
     gaps: tuple[Gap, ...] = ()
 
 
-Request: TypeAlias = StateRequest | MemoryRequest | FilesRequest | PathsRequest | SocketsRequest | NcclRequest
-Reply: TypeAlias = StateReply | MemoryReply | FilesReply | PathsReply | SocketsReply | NcclReply
+Request: TypeAlias = (
+    StateRequest | MemoryRequest | FilesRequest | PathsRequest | SocketsRequest | NcclRequest | DumpsRequest | PipeRequest
+)
+Reply: TypeAlias = StateReply | MemoryReply | FilesReply | PathsReply | SocketsReply | NcclReply | DumpsReply | PipeReply
 
 _encoder = msgspec.msgpack.Encoder()
-request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(
-    StateRequest | MemoryRequest | FilesRequest | PathsRequest | SocketsRequest | NcclRequest
-)
-reply_decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(
-    StateReply | MemoryReply | FilesReply | PathsReply | SocketsReply | NcclReply
-)
+request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+reply_decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def frame(message: Request | Reply) -> bytes:

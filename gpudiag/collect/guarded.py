@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import BinaryIO
 
+from gpudiag.collect.flight_request import DumpsRequest, PipeRequest
 from gpudiag.collect.guard_protocol import (
     FRAME_LIMIT,
     GREETING,
@@ -68,6 +69,10 @@ def _answer(request: Request) -> Reply:
         from gpudiag.collect.nccl_guarded import read_nccl
 
         return read_nccl(request)
+    if isinstance(request, (DumpsRequest, PipeRequest)):
+        from gpudiag.collect import guarded_flight
+
+        return guarded_flight.find_dumps(request) if isinstance(request, DumpsRequest) else guarded_flight.ask(request)
     from gpudiag.collect.guarded_files import read_files
 
     return read_files(request)

@@ -9,6 +9,7 @@ import msgspec
 
 from gpudiag.collect import procfs
 from gpudiag.collect.deadline import Guard
+from gpudiag.collect.flight_look import FlightRecorders
 from gpudiag.collect.gpu_look import GpuSide
 from gpudiag.collect.guard_protocol import StateReply, StateRequest, Want
 from gpudiag.collect.host import own_host
@@ -56,7 +57,11 @@ def look(roots: Sequence[int], options: LookOptions | None = None) -> Snapshot:
     """
     options = options or LookOptions()
     with Guard(options.deadline_s) as guard, GpuSide(options.withhold) as gpus:
-        return OneLook(roots, options, guard, gpus, None).take()
+        snapshot = OneLook(roots, options, guard, gpus, None).take()
+        recorders = FlightRecorders(options, guard)
+        recorders.ask(snapshot)
+        recorders.wait()
+        return recorders.add_to(snapshot)
 
 
 def observe(
@@ -69,6 +74,9 @@ def observe(
 ) -> Observation:
     """`samples` looks that start `interval_s` apart, and with `confirm` one more at least 5 s after the first.
 
+    Flight recorders are asked after the first look and have answered before the last: what stood still in all looks did so
+    when they wrote their dumps. That takes seconds, so there is one look more as with `confirm`.
+
     Only the last look need have locals and what follows from them (lock uses, polled files). A process none of whose
     Python threads has run since the look before is not dumped again: its stacks are those. Raises ValueError for less
     than one sample.
@@ -77,16 +85,22 @@ def observe(
         raise ValueError("an observation needs at least one look")
     options = options or LookOptions()
     starts = [interval_s * n for n in range(samples)]
-    if confirm:
+    if confirm or options.flight_recorder:
         starts.append(max(starts[-1] + interval_s, _CONFIRM_AFTER_S))
     snapshots: list[Snapshot] = []
     with Guard(options.deadline_s) as guard, GpuSide(options.withhold) as gpus:
+        recorders = FlightRecorders(options, guard)
         for number, start in enumerate(starts):
             if snapshots:
                 time.sleep(max(0.0, snapshots[0].monotonic_s + start - time.monotonic()))
             last = number == len(starts) - 1
+            if last:
+                recorders.wait()
             chosen = options if last else msgspec.structs.replace(options, locals=False)
             snapshots.append(OneLook(roots, chosen, guard, gpus, snapshots[-1] if snapshots else None).take())
+            if number == 0:
+                recorders.ask(snapshots[0])
+        snapshots[-1] = recorders.add_to(snapshots[-1])
     return Observation(snapshots=tuple(snapshots))
 
 

@@ -15,7 +15,7 @@ from gpudiag.collect.threads import read_threads
 from gpudiag.model.process import GONE, FileDescriptor, Process
 from gpudiag.model.reading import Failed, Ok, Unavailable
 
-Source = Literal["stacks", "memory", "fds", "syscalls", "environ", "sockets", "locks", "io", "nccl", "gpus", "gpm"]
+Source = Literal["stacks", "memory", "fds", "syscalls", "environ", "sockets", "locks", "io", "nccl", "gpus", "gpm", "flight"]
 """Sources that a look can leave out on purpose."""
 
 FdReading: TypeAlias = Ok[tuple[FileDescriptor, ...]] | Unavailable | Failed

@@ -18,6 +18,8 @@ class FlightSide(Struct, frozen=True, kw_only=True):
     dtypes: str = ""
     state: str = ""
     where: str = ""
+    waited_s: float | None = None
+    """Seconds from the call until the dump was written, for one that was not finished by then."""
 
 
 class FlightProblem(Struct, frozen=True, kw_only=True):
@@ -46,3 +48,7 @@ class FlightAnalysis(Struct, frozen=True, kw_only=True):
     skipped: dict[str, str] = {}
     in_flight: dict[str, int] = {}
     """Per group: operations at the end of the record that finished on no rank."""
+    written_at: tuple[float, float] | None = None
+    """Unix time at which the first and the last of the dumps were written."""
+    asked: bool = False
+    """Whether the dumps were written for this look, and not found on disk."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpudiag.collect.flight_recorder import analyze
-from gpudiag.collect.flight_recorder_load import RefusedError, load
+from gpudiag.collect.flight_recorder_load import Dump, RefusedError, load
 from gpudiag.model.collective import FlightAnalysis
 from gpudiag.model.reading import Ok, Unavailable
 from tests.flight_recorder.dumps import Fault, dump, entry, write
@@ -19,7 +19,7 @@ RECORDED = Path(__file__).parent / "recorded"
 
 
 def analysis(paths: list[Path]) -> FlightAnalysis:
-    reading = analyze(paths)
+    reading = analyze([Dump(str(p)) for p in paths])
     assert isinstance(reading, Ok), reading
     return reading.value
 
@@ -137,7 +137,7 @@ def test_a_dump_that_asks_for_all_memory_is_refused_and_the_others_are_read(tmp_
     bomb = tmp_path / "dump_2"
     # A memo slot far away: the unpickler would allocate and clear 64 GiB for it.
     bomb.write_bytes(b"\x80\x02]r\xff\xff\xff\xff.")
-    reading = analyze([*paths, bomb], workers=1)
+    reading = analyze([Dump(str(p)) for p in (*paths, bomb)], workers=1)
     assert isinstance(reading, Ok)
     assert reading.value.ranks == (0, 1)
     assert str(bomb) in reading.value.skipped
@@ -145,6 +145,6 @@ def test_a_dump_that_asks_for_all_memory_is_refused_and_the_others_are_read(tmp_
 
 def test_nothing_to_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "dump_0").write_bytes(b"hello")
-    reading = analyze([tmp_path / "dump_0"])
+    reading = analyze([Dump(str(tmp_path / "dump_0"))])
     assert isinstance(reading, Unavailable)
     assert "neither a pickle nor JSON" in reading.reason
