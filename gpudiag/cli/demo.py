@@ -45,8 +45,10 @@ def demo(
 
 
 def _run(name: str, ranks: int, victim: int | None, seed: int, output: Output, *, keep: bool) -> int:
+    from gpudiag.collect.access import require_own_proc
     from gpudiag.demo.run import start
 
+    require_own_proc()
     say(f"starting a server of {ranks} ranks ...")
     with start(name, ranks=ranks, victim=victim, seed=seed) as server:
         server.wait_until_stuck()

@@ -21,10 +21,10 @@ def by_pid(around: Snapshot, pid: int) -> Server:
 
     server = engines.server_of(around, pid)
     if server is None:
-        raise NoTargetError(
-            f"there is no process {pid} here",
-            help="gpudiag attach\nin a container, pids differ from those of the host: look from where the pid was seen",
-        )
+        from gpudiag.collect.access import absent
+
+        why = absent(pid)
+        raise NoTargetError(why.reason, help=why.help)
     return server
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gpudiag.collect import procfs
+from gpudiag.collect.access import require_own_proc
 from gpudiag.collect.deadline import Guard
 from gpudiag.collect.flight_look import FlightRecorders
 from gpudiag.collect.gpu_look import GpuSide
@@ -29,7 +30,11 @@ _PYTHON_NAMES = ("python", "pt_main", "torch")
 
 
 def scan() -> Snapshot:
-    """Every visible process but kernel threads, in little detail (no threads, no stacks): to find servers in."""
+    """Every visible process but kernel threads, in little detail (no threads, no stacks): to find servers in.
+
+    Raises NotInspectableError if /proc is not that of gpudiag's own pid namespace.
+    """
+    require_own_proc()
     at, monotonic_s = time.time(), time.monotonic()
     with Guard(_SCAN_DEADLINE_S) as guard:
         processes = [p for pid in procfs.pids() if (p := read_light(pid)) is not None and not _of_kernel(p)]
