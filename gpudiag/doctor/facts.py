@@ -13,7 +13,21 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gpudiag.doctor import active, build_tree, caches, drafter_files, eagle3, install, libraries, model_cache, model_files, probe
+from gpudiag.doctor import (
+    active,
+    build_tree,
+    caches,
+    drafter_files,
+    eagle3,
+    install,
+    libraries,
+    model_cache,
+    model_files,
+    nccl_library,
+    needed,
+    probe,
+)
+from gpudiag.doctor.loader import Loader
 from gpudiag.doctor.reads import Root, attempt
 from gpudiag.doctor.system import system
 from gpudiag.model.facts import Asked, Facts
@@ -87,6 +101,8 @@ def _with_install(facts: Facts, python: str) -> Facts:
             found,
             stale_caches=attempt(lambda: model_cache.stale(about, cached)),
             eagle3=_interfaces(facts, about, engines),
+            needed=attempt(lambda: needed.needed(about, Loader(Root(), os.environ))) if engines else NOT_ASKED,
+            nccl=attempt(lambda: tuple(nccl_library.libraries(about, os.environ))),
             verification=verifying.result(),
             imports=importing.result(),
         )

@@ -171,6 +171,31 @@ class Eagle3Interface(Struct, frozen=True, kw_only=True):
     """Bases whose source was not found: with them the answer is not certain."""
 
 
+class Unresolved(Struct, frozen=True, kw_only=True):
+    """A library that `path` names in its header (DT_NEEDED) and that the loader would not find."""
+
+    path: str
+    name: str
+    instead: tuple[str, ...] = ()
+    """Other versions of the same library that the environment has: built for another CUDA, as a rule."""
+
+
+class Needed(Struct, frozen=True, kw_only=True):
+    """How many compiled extensions of the engines were looked at, and what they need that is not there."""
+
+    extensions: int
+    missing: tuple[Unresolved, ...] = ()
+
+
+class NcclLibrary(Struct, frozen=True, kw_only=True):
+    """A libnccl that `user` (torch or an engine) will load: by what it is found, and its version where the file tells."""
+
+    user: str
+    path: str
+    by: str
+    version: str | None = None
+
+
 class Install(Struct, frozen=True, kw_only=True):
     """Everything that was asked of one interpreter."""
 
@@ -183,6 +208,8 @@ class Install(Struct, frozen=True, kw_only=True):
     stale_caches: Reading[tuple[CachedInfo, ...]] = NOT_ASKED
     imports: Reading[tuple[Import, ...]] = NOT_ASKED
     eagle3: Reading[tuple[Eagle3Interface, ...]] = NOT_ASKED
+    needed: Reading[Needed] = NOT_ASKED
+    nccl: Reading[tuple[NcclLibrary, ...]] = NOT_ASKED
 
 
 def canonical(name: str) -> str:

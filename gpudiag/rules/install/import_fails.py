@@ -10,6 +10,7 @@ from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Culprit, Evidence, Finding, Severity
 from gpudiag.model.install import Import, Raised
+from gpudiag.rules.install import needed_libraries
 from gpudiag.rules.install.reading import part, short
 from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen
 
@@ -40,10 +41,12 @@ def kind(one: Import) -> str | None:
 
 def _evaluate(code: str) -> Callable[[Facts], Answer]:
     def evaluate(facts: Facts) -> Answer:
+        static = tuple(needed_libraries.findings(_BY_CODE[code], facts)) if code == "GPD203" else ()
         imports = part(facts, lambda install: install.imports)
         if isinstance(imports, Answer):
-            return imports
-        made = [_finding(_BY_CODE[code], one) for one in imports if kind(one) == code]
+            by_headers = code == "GPD203" and imports.status == "skipped"
+            return found(static, needed_libraries.answer(facts) if by_headers else imports)
+        made = [*(_finding(_BY_CODE[code], one) for one in imports if kind(one) == code), *static]
         times = ", ".join(f"{one.module} in {one.took_s:.1f} s" for one in imports if one.outcome == "ok")
         return found(made, passed(f"imported {times}" if times else "not how an import ended"))
 

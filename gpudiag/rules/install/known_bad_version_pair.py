@@ -36,12 +36,18 @@ def _of(about: Environment, *names: str) -> str:
     return next((d.version for n in names if (d := about.distribution(n)) is not None), "")
 
 
+def _nccl(facts: Facts) -> str:
+    """Version of the NCCL that torch will load, which need not be that of the environment; '' if its file does not tell."""
+    loaded = facts.install.value.nccl if isinstance(facts.install, Ok) else None
+    return (loaded.value[0].version or "") if isinstance(loaded, Ok) and loaded.value else ""
+
+
 def _major(facts: Facts) -> set[int]:
     return {version(c)[0] for c in capabilities(facts) if version(c)}
 
 
 def _nccl_nvls(about: Environment, facts: Facts) -> str:
-    nccl = _of(about, "nvidia-nccl-cu13", "nvidia-nccl-cu12")
+    nccl = _nccl(facts) or _of(about, "nvidia-nccl-cu13", "nvidia-nccl-cu12")
     return f"NCCL {nccl} on Blackwell" if _between(nccl, "2.30.4", "2.30.7") and 10 in _major(facts) else ""
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Finding, Severity
+from gpudiag.model.install import NcclLibrary
 from gpudiag.model.reading import Ok
 from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen
 from gpudiag.rules.preflight.words import plural
@@ -28,9 +29,9 @@ class _Clash(Struct, frozen=True):
 def evaluate(facts: Facts) -> Answer:
     found_settings = settings(facts.system)
     made = (_finding(clash, found_settings) for look in _LOOKS for clash in look(found_settings, facts))
-    return found(
-        made, passed(f"{plural(sum(k.startswith('NCCL_') for k in found_settings), 'NCCL setting')}, none against another")
-    )
+    # Images of CUDA set NCCL_VERSION to what they hold; nobody reads it.
+    count = sum(name.startswith("NCCL_") and name != "NCCL_VERSION" for name in found_settings)
+    return found(made, passed(f"{plural(count, 'NCCL setting')}, none against another"))
 
 
 def _finding(clash: _Clash, found_settings: dict[str, tuple[str, str]]) -> Finding:
@@ -96,6 +97,25 @@ def _infiniband(s: dict[str, tuple[str, str]], facts: Facts) -> Iterator[_Clash]
         )
 
 
+def _two_libraries(s: dict[str, tuple[str, str]], facts: Facts) -> Iterator[_Clash]:  # noqa: ARG001
+    """The engine's own collectives with one NCCL, those of torch with another, in one process and on the same GPUs."""
+    loaded = facts.install.value.nccl if isinstance(facts.install, Ok) else None
+    if not isinstance(loaded, Ok) or not loaded.value or loaded.value[0].user != "torch":
+        return
+    first = loaded.value[0]
+    for other in loaded.value[1:]:
+        if other.path != first.path:
+            yield _Clash(
+                f"{other.by} gives {other.user} another NCCL ({_named(other)}) than torch loads ({_named(first)})",
+                (other.by,),
+                f"unset {other.by}, or LD_PRELOAD the same file so that torch uses it as well",
+            )
+
+
+def _named(one: NcclLibrary) -> str:
+    return f"{one.version}, {one.path}" if one.version else one.path
+
+
 def _visible(s: dict[str, tuple[str, str]], facts: Facts) -> Iterator[_Clash]:
     text = s.get("CUDA_VISIBLE_DEVICES")
     if text is None:
@@ -155,6 +175,7 @@ _LOOKS: Final[tuple[Callable[[dict[str, tuple[str, str]], Facts], Iterator[_Clas
     _peer_to_peer,
     _interface,
     _infiniband,
+    _two_libraries,
     _visible,
     _order,
     _slow,
