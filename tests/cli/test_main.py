@@ -150,7 +150,8 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], env=programs.environment(), capture_output=True, text=True, check=True)
     assert set(result.stderr.split()) == {
-        "gpudiag", "gpudiag.cli", "gpudiag.cli.group", "gpudiag.cli.main", "gpudiag.cli.pipes", "gpudiag.errors",
+        "gpudiag", "gpudiag.cli", "gpudiag.cli.group", "gpudiag.cli.main", "gpudiag.cli.pipes",
+        "gpudiag.cli.running", "gpudiag.errors",
     }  # fmt: skip
 
 
@@ -189,3 +190,39 @@ def test_completion_is_there() -> None:
     result = programs.gpudiag(_GPUDIAG_COMPLETE="bash_complete", COMP_WORDS="gpudiag at", COMP_CWORD="1")
     assert "attach" in result.stdout
     assert os.environ.get("_GPUDIAG_COMPLETE") is None
+
+
+@pytest.mark.parametrize("arguments", [["schema"], ["demo", "--list"], ["--help"], ["runbook", "GPD307"]])
+@pytest.mark.parametrize("closed", [False, True])
+def test_an_output_that_takes_nothing(arguments: list[str], closed: bool) -> None:
+    shell = 'exec "$@" >&-' if closed else 'exec "$@" >/dev/full'
+    done = subprocess.run(
+        ["sh", "-c", shell, "sh", *programs.command(*arguments)],
+        env=programs.environment(), stderr=subprocess.PIPE, text=True, timeout=60,
+    )  # fmt: skip
+    reason = "Bad file descriptor" if closed else "No space left on device"
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"gpudiag: error: cannot write to standard output: {reason}")
+
+
+def test_without_any_of_the_standard_streams() -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *programs.command("attach", str(os.getpid()))],
+        env=programs.environment(), timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2, "the report reached nobody"
+
+
+def test_an_interrupt_while_gpudiag_loads() -> None:
+    """Before any command runs: the interrupt comes with the import of click."""
+    code = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from gpudiag.cli.main import main
+main(["--help"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=programs.environment(), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
