@@ -19,6 +19,7 @@ from gpudiag.demo.procstate import GONE, asleep, posture, session_members, state
 from gpudiag.demo.reports import DemoError, Reports
 from gpudiag.demo.scenarios import Scenario
 from gpudiag.demo.spawn import Stage, end_session, environment_for, leave_stale_lock, shared_lock, write_settings
+from gpudiag.errors import UsageError
 
 SCRIPTS = Path(__file__).with_name("scripts")
 START_LIMIT_S = 20.0
@@ -203,8 +204,10 @@ def start(
     `victim` and everything else that may vary come from `seed` (None: from the system). The run gets a directory of
     its own below `directory` (None: the system's). `scripts` is a package with the demo's processes, `python` the
     interpreter that runs them, `extra_threads` the number of further idle threads in each rank. Raises UsageError for
-    an unknown scenario or a rank out of range and DemoError if the server does not come up.
+    an unknown scenario, a rank out of range or a network namespace without loopback, and DemoError if the server does not
+    come up.
     """
+    _require_loopback()
     plan = draw(scenario_named(scenario), ranks=ranks, victim=victim, seed=seed, extra_threads=extra_threads)
     environment = environment_for(scripts, python)
     home = Path(tempfile.mkdtemp(prefix="gpudiag-demo-", dir=directory))
@@ -219,6 +222,15 @@ def start(
             running.close()
     finally:
         os.close(report_end)
+
+
+def _require_loopback() -> None:
+    """A new network namespace has a loopback device that is down. Connecting a datagram socket only looks for a route."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("127.0.0.1", 9))
+        except OSError as error:
+            raise UsageError(f"the demo cannot reach 127.0.0.1: {error.strerror}", help="ip link set lo up") from error
 
 
 def _launch(plan: Plan, stage: Stage, reports: Reports, report_far: int) -> Running:

@@ -74,3 +74,9 @@ def test_a_thread_of_the_kernel_is_called_one() -> None:
     done = run(*command("attach", "2"))
     assert done.returncode == 3
     assert "process 2 is a thread of the kernel" in done.stderr
+
+
+def test_a_demo_without_a_network_says_what_it_needs() -> None:
+    done = run("unshare", "-n", *command("demo", "--ranks", "2"))
+    expected = "gpudiag: error: the demo cannot reach 127.0.0.1: Network is unreachable\ntry: ip link set lo up\n"
+    assert (done.returncode, done.stderr.partition("\n")[2]) == (2, expected)
