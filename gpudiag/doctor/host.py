@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import re
+import sys
 from typing import Final
 
 from gpudiag.doctor.reads import Root
@@ -14,6 +15,10 @@ from gpudiag.model.facts import Cgroup, Cpu, KernelModule, Limit, Tracing
 _CAP_SYS_PTRACE: Final = 19
 _GET_MEMPOLICY: Final = {"x86_64": 239, "aarch64": 236}
 """System call numbers: arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h."""
+_STA_UNSYNC: Final = 0x0040
+_TIMEX_BYTES: Final = 256
+_TIMEX_STATUS: Final = 40
+"""struct timex on 64 bits: modes, four longs, status (include/uapi/linux/timex.h); 208 bytes in all."""
 _UNLIMITED_V1: Final = 1 << 60
 """Control groups of version 1 write 'no limit' as the largest page-aligned number."""
 _VERSION: Final = re.compile(r"\b(\d{3}\.\d+(?:\.\d+)?)\b")
@@ -148,6 +153,20 @@ def hugepages(root: Root) -> str:
     if chosen is None:
         raise ValueError(text[:80])
     return chosen[1]
+
+
+def clock_synchronised() -> bool:
+    """Whether a time service keeps the clock, by the kernel's own account. Raises OSError where that may not be asked."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "adjtimex"):
+        raise OSError(errno.ENOSYS, "this C library has no adjtimex")
+    # `modes` is 0: nothing is set.
+    timex = ctypes.create_string_buffer(_TIMEX_BYTES)
+    if libc.adjtimex(timex) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"adjtimex: {os.strerror(code)}")
+    status = int.from_bytes(timex.raw[_TIMEX_STATUS : _TIMEX_STATUS + 4], sys.byteorder)
+    return not status & _STA_UNSYNC
 
 
 def kernel_options(root: Root) -> str:

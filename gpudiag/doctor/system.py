@@ -46,6 +46,7 @@ def system(asked: Asked, root: Root | None = None) -> System:
                 lambda: host.governors(root), missing="the kernel does not set CPU frequencies (virtual machine)", help=_ON_HOST
             ),
             hugepages=attempt(lambda: host.hugepages(root), missing="the kernel has no transparent huge pages"),
+            clock_synchronised=attempt(host.clock_synchronised),
             interfaces=attempt(lambda: network.interfaces(root)),
             infiniband=attempt(lambda: network.infiniband(root)),
             environment=variables.environment(own),

@@ -269,6 +269,7 @@ class System(Struct, frozen=True, kw_only=True):
     """Whether the kernel lets this process ask for its memory policy (get_mempolicy)."""
     governors: Reading[tuple[str, ...]]
     hugepages: Reading[str]
+    clock_synchronised: Reading[bool] = NOT_ASKED
     """Chosen mode of transparent huge pages: always, madvise or never."""
     interfaces: Reading[tuple[str, ...]]
     infiniband: Reading[tuple[str, ...]]

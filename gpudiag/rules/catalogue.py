@@ -51,6 +51,7 @@ CODES: Final[dict[str, str]] = {
     "GPD138": "source-build-unneeded",
     "GPD139": "hugepages-off",
     "GPD140": "numa-calls-blocked",
+    "GPD141": "clock-not-synchronised",
     "GPD201": "import-syntax-error",
     "GPD202": "import-module-missing",
     "GPD203": "shared-library-missing",

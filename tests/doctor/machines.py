@@ -103,6 +103,7 @@ def system(**changes: Any) -> System:
         "numa_calls": ok(True),
         "governors": ok(("performance",)),
         "hugepages": ok("madvise"),
+        "clock_synchronised": ok(True),
         "interfaces": ok(("eth0", "lo")),
         "infiniband": ok(()),
         "environment": {},

@@ -6,7 +6,9 @@ import fcntl
 import json
 import mmap
 import os
+import shutil
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -179,6 +181,17 @@ def test_how_an_attempt_ends(error: Exception, kind: type) -> None:
 
 def test_the_file_system_of_a_path() -> None:
     assert shm.space(Root(), "/proc/self").fs_type == "proc"
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_the_clock_as_a_c_program_sees_it(tmp_path: Path) -> None:
+    source = (
+        "#include <stdio.h>\n#include <sys/timex.h>\n"
+        "int main(void) { struct timex t = {0}; adjtimex(&t); return !!(t.status & STA_UNSYNC); }\n"
+    )
+    program = tmp_path / "clock"
+    subprocess.run(["gcc", "-x", "c", "-", "-o", str(program)], input=source, text=True, check=True, timeout=60)
+    assert host.clock_synchronised() == (subprocess.run([str(program)], timeout=60).returncode == 0)
 
 
 def test_this_machine_is_read_without_a_failure() -> None:

@@ -149,6 +149,7 @@ FIRES: dict[str, tuple[str, Facts, str]] = {
     "NUMA balancing": ("131", facts(numa_balancing=ok(True)), "NUMA"),
     "governor": ("132", facts(governors=ok(("powersave",))), "powersave"),
     "full disk": ("133", facts(spaces=ok((msgspec.structs.replace(SPACE, free_bytes=GIB // 2),))), "512 MiB"),
+    "a clock that nobody keeps": ("141", facts(clock_synchronised=ok(False)), "put in order by time"),
     "huge pages": ("139", facts(hugepages=ok("never")), "huge pages"),
     "seccomp": ("140", facts(numa_calls=ok(False)), "get_mempolicy"),
     "shim": ("125", facts(environment={"LD_PRELOAD": "/usr/lib/libvgpu.so:/x.so"}), "libvgpu"),

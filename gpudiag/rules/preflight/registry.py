@@ -34,6 +34,7 @@ from gpudiag.rules.preflight.base import Check
 from gpudiag.rules.system import (
     acs_redirect_above_gpus,
     cgroup_memory_below_model,
+    clock_not_synchronised,
     clocks_throttled,
     closed_kernel_module_on_blackwell,
     cpu_governor_slow,
@@ -103,6 +104,7 @@ _MODULES: Final = (
     cpu_governor_slow,
     disk_nearly_full,
     hugepages_off,
+    clock_not_synchronised,
     numa_calls_blocked,
     nccl_env_contradiction,
     preload_shim_present,
