@@ -68,6 +68,8 @@ def attach(
     if record is not None:
         from gpudiag.session.record import check_writable
 
+        if output.file is not None and output.file.resolve() == record.resolve():
+            raise UsageError(f"the report and the recording cannot both be {record}", help="name another file after --record")
         check_writable(record)
     began = time.monotonic()
     around = pipeline.scan()
@@ -126,7 +128,9 @@ def _record(
     try:
         taken = save(observation, file, redact=redact, command="attach", redactor=redactor, logs=logs)
     except RecordingError as error:
-        return error
+        return RecordingError(
+            error.message, help=error.help or f"gpudiag attach --record FILE, on a disk with room: df {file.parent}"
+        )
     say(f"recorded in {file}; taken out: {taken.summary if redact else 'nothing, as told by --no-redact'}")
     return None
 

@@ -198,7 +198,8 @@ def _show(report: DoctorReport, output: Output, verbose: bool) -> None:
         from gpudiag.session.redact import Redactor
 
         report = Redactor().apply(report)
-    put(text(report, verbose=verbose, **drawing(output)), output)
+    found = exit_code(report, output.fail_on, partial=False) == ExitCode.FINDINGS
+    put(text(report, verbose=verbose, **drawing(output)), output, found=found)
 
 
 def _load(path: Path) -> Facts:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TypedDict
 
-import click
-
 from gpudiag.cli.output import Output, terminal_width, use_color
-from gpudiag.errors import UsageError
+from gpudiag.cli.writing import deliver
 
 
 class Drawing(TypedDict):
@@ -27,12 +25,6 @@ def drawing(output: Output) -> Drawing:
     )
 
 
-def put(text: str, output: Output) -> None:
-    """Print a page, or write it to the file."""
-    if output.file is None:
-        click.echo(text, nl=False, color=True)
-        return
-    try:
-        output.file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {output.file}: {error.strerror}", help="name another file after -o") from error
+def put(text: str, output: Output, *, found: bool = False) -> None:
+    """Print a page, or write it to the file. `found` says whether the exit code is going to tell of findings."""
+    deliver(text, output.file, found=found)

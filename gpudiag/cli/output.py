@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, cast
 
 import click
 
-from gpudiag.cli.exits import FailOn
-from gpudiag.cli.pipes import discard_stdout
-from gpudiag.errors import UsageError
+from gpudiag.cli.exits import FailOn, exit_code
+from gpudiag.cli.writing import deliver
+from gpudiag.errors import ExitCode, UsageError
 from gpudiag.model.report import Report
 from gpudiag.session.redact import Redactor
 
@@ -26,6 +26,9 @@ PLAIN_WIDTH: Final = 80
 MAX_WIDTH: Final = 120
 """A line longer than this is hard to follow, however wide the terminal is."""
 MIN_WIDTH: Final = 60
+
+
+_STDOUT: Final = Path("-")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True)
     @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
-    @click.option("-o", "--output", "file", type=click.Path(path_type=Path), help="Write the report to a file.")
+    @click.option("-o", "--output", "file", type=click.Path(path_type=Path), help="Write the report to a file; - is stdout.")
     @click.option(
         "--fail-on",
         type=click.Choice(["error", "warning", "info", "never"]),
@@ -62,6 +65,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         form, as_json, file, fail_on, no_redact, ascii_only, color = (kwargs.pop(name) for name in names)
         if as_json and form == "markdown":
             raise UsageError("--json and --format markdown contradict each other", help="leave one of them out")
+        file = None if file == _STDOUT else file
         output = Output(
             format="json" if as_json else form,
             file=file,
@@ -94,21 +98,8 @@ def emit(reports: Sequence[Report], output: Output, *, array: bool = False, reda
         reports = [redactor.apply(report) for report in reports]
         if redactor.report.items:
             say(f"taken out: {redactor.report.summary} (--no-redact keeps them)")
-    text = _render(reports, output, array=array)
-    if output.file is None:
-        try:
-            click.echo(text, nl=False, color=True)
-        except BrokenPipeError:
-            # `gpudiag attach | head` has seen enough; the exit code still says what was found.
-            discard_stdout()
-        except OSError as error:
-            discard_stdout()
-            raise UsageError(f"cannot write the report: {error.strerror}", help="-o FILE, on a disk with room") from error
-        return
-    try:
-        output.file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {output.file}: {error.strerror}", help="name another file after -o") from error
+    found = any(exit_code(report, output.fail_on, partial=False) == ExitCode.FINDINGS for report in reports)
+    deliver(_render(reports, output, array=array), output.file, found=found)
 
 
 def _render(reports: Sequence[Report], output: Output, *, array: bool) -> str:
