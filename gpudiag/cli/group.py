@@ -33,6 +33,7 @@ Exit codes:
   1  findings                            5  partial: a source failed
   2  wrong usage                        70  internal error
   3  no such target                    130  interrupted
+                                  129, 143  ended by SIGHUP, by SIGTERM
 """
 
 
