@@ -33,7 +33,8 @@ def test_the_readme_shows_what_is_drawn(root: Path) -> None:
     readme = root / "README.md"
     before, begin, rest = readme.read_text().partition(BEGIN)
     shown, end, after = rest.partition(END)
-    assert begin and end, "the README has lost its sample"
+    assert begin, "the README has lost the start of its sample"
+    assert end, "the README has lost the end of its sample"
     if os.environ.get("GPUDIAG_UPDATE_SNAPSHOTS"):
         readme.write_text(before + BEGIN + sample(root) + END + after)
         return
