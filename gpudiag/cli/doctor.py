@@ -105,7 +105,7 @@ def doctor(
     if save_facts is not None:
         _save(facts, save_facts, redact=output.redact)
     _show(report, output, verbose)
-    return exit_code(report, output.fail_on, _is_partial(results, only))
+    return exit_code(report, output.fail_on, _is_partial(results, only) or (bool(pythons) and _is_closed(facts)))
 
 
 def _chosen(only: tuple[str, ...]) -> tuple[Check, ...]:
@@ -131,7 +131,7 @@ def _asked(plain: dict[str, Any], pythons: tuple[str, ...]) -> Asked:
     for option in ("model", "draft", "build"):
         path = plain[option]
         if path is not None and not os.path.isdir(path):
-            raise UsageError(f"--{option} {path}: no such directory", help=_where(option, path))
+            raise UsageError(f"--{option} {path}: {_why_no_directory(path)}", help=_where(option, path))
     for text in plain["gpus_for"]:
         if parse_capability(text) is None:
             raise UsageError(f"--for {text}: no compute capability", help="--for 9.0 (H100), 10.0 (B200), 12.0 (RTX 50, RTX PRO)")
@@ -150,6 +150,16 @@ def _program(python: str) -> str:
             f"--python {python}: no program there that you may run", help="gpudiag doctor --python /path/to/venv/bin/python"
         )
     return found
+
+
+def _why_no_directory(path: str) -> str:
+    try:
+        os.stat(path)
+    except PermissionError:
+        return "a directory above it may not be entered"
+    except OSError:
+        return "no such directory"
+    return "no directory"
 
 
 def _where(option: str, path: str) -> str:
@@ -174,6 +184,15 @@ def _is_partial(results: tuple[CheckResult, ...], only: tuple[str, ...]) -> bool
     """Unknown is what machines and containers often have; it is partial only where just that was asked for."""
     unknown = [r for r in results if r.status == "unknown"]
     return bool(unknown) and (bool(only) or len(unknown) == len(results))
+
+
+def _is_closed(facts: Facts) -> bool:
+    """Whether the interpreter could not be looked into: partial where one was named."""
+    from gpudiag.model.reading import Ok
+
+    return facts.asked.python is not None and not (
+        isinstance(facts.install, Ok) and isinstance(facts.install.value.environment, Ok)
+    )
 
 
 def _list(checks: tuple[Check, ...], output: Output) -> int:

@@ -83,7 +83,8 @@ def _with_install(facts: Facts, python: str) -> Facts:
     if not isinstance(environment, Ok):
         # Nothing else can be asked of this interpreter: what was wanted is as unknown as the environment itself.
         imported = NOT_ASKED if facts.asked.depth == "fast" else environment
-        found = replace(found, verification=environment, stale_caches=environment, imports=imported)
+        unread = {"verification": environment, "stale_caches": environment, "needed": environment, "nccl": environment}
+        found = replace(found, imports=imported, **unread)
         return replace(facts, install=Ok(value=found, at=facts.at), libraries=environment)
     about = environment.value
     engines = install.engines_in(about, facts.asked)

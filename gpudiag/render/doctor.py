@@ -122,9 +122,13 @@ class _Page:
         )
         for finding in dict.fromkeys(found):
             self._finding(finding)
+        unknown = [c for c in members if c.status == "unknown"]
         for check in members:
+            alike = [c for c in unknown if (c.detail, c.help) == (check.detail, check.help)]
             if check.status == "unknown":
-                self._unknown(check)
+                # One missing source takes many checks along; -v names them all.
+                if self.verbose or check == alike[0]:
+                    self._unknown(check, 0 if self.verbose else len(alike) - 1)
             elif self.verbose and check.status != "finding":
                 self._check(check)
 
@@ -155,9 +159,10 @@ class _Page:
                 head = f"        {self.canvas.lines.quote}"
                 self.canvas.row((head, DIM), (self.canvas.fit(line.rstrip(), self.canvas.width - cells(head)), DIM))
 
-    def _unknown(self, check: ReportedCheck) -> None:
+    def _unknown(self, check: ReportedCheck, others: int) -> None:
         look = _LOOKS["unknown"]
-        self.canvas.paragraph([(f"  {self._mark(look)} {check.code}  ", PINK)], f"{check.name} not known: {check.detail}")
+        rest = f" and {_plural(others, 'other')}" if others else ""
+        self.canvas.paragraph([(f"  {self._mark(look)} {check.code}  ", PINK)], f"{check.name}{rest} not known: {check.detail}")
         if check.help:
             self.canvas.paragraph([(f"      {self.canvas.lines.arrow} ", DIM)], check.help)
 

@@ -103,6 +103,7 @@ def test_facts_are_judged_again_elsewhere(site: Site, tmp_path: Path) -> None:
     [
         (["doctor", "--python", "/no/python"], 2, "no program there"),
         (["doctor", "--model", "/no/model"], 2, "no such directory"),
+        (["doctor", "--model", "/etc/hostname"], 2, "no directory"),
         (["doctor", "--draft", "AQ-MedAI/Kimi-K2-Instruct-eagle3"], 2, "hf download AQ-MedAI/Kimi-K2-Instruct-eagle3"),
         (["kernels", "list", "--python", "no-such-python"], 2, "no program there"),
         (["doctor", "--for", "twelve"], 2, "no compute capability"),
@@ -124,10 +125,16 @@ def test_an_interpreter_that_does_not_run_is_unknown_not_ok(tmp_path: Path) -> N
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\nexit 4\n")
     program.chmod(0o755)
-    found = report("doctor", "--fast", "--python", str(program))
-    statuses = {c["code"]: c["status"] for c in found["checks"] if c["category"] == "install"}
-    assert {statuses[f"GPD{n}"] for n in (105, 106, 107, 124, 134, 135)} == {"unknown"}
+    ended = run("doctor", "--fast", "--python", str(program), "--json")
+    # It was named, and nothing could be learnt from it.
+    assert ended.returncode == 5
+    checks = json.loads(ended.stdout)["checks"]
+    statuses = {c["code"]: c["status"] for c in checks if c["category"] == "install"}
+    assert {statuses[f"GPD{n}"] for n in (105, 106, 107, 124, 134, 135, 203)} == {"unknown"}
     assert "ok" not in statuses.values()
+    brief, full = (run("doctor", "--fast", "--python", str(program), *v).stdout for v in ((), ("-v",)))
+    assert "package-syntax-error and 7 others not known" in brief
+    assert brief.count("ended with") < full.count("ended with") == sum("ended with" in c["detail"] for c in checks)
 
 
 def test_a_model_with_a_missing_shard(tmp_path: Path) -> None:
