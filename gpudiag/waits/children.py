@@ -49,8 +49,9 @@ def _children(context: Context, process: Process, tid: int) -> tuple[tuple[Proce
         ours = _translate(context, process, pid) if pid > 0 else None
         if ours is not None:
             return tuple(c for c in living if c.pid == ours), f"{call.name}({pid})"
-        # A wait for any child ends with the first, and a shell waits for the children that it started last: no telling which.
-        return None
+        tools = tuple(c for c in living if (m := context.server.member(c.pid)) is None or m.role != "tracker")
+        # A wait for any child ends with the first: which one that will be is not visible.
+        return (tools, f"{call.name}({pid})") if pid <= 0 and len(tools) == 1 else None
     if call is not None and call.name in POLL_CALLS and living and _drives_a_build(context, process):
         return living, call.name
     stack = process.stack_of(tid)
