@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -25,7 +26,23 @@ def by_pid(around: Snapshot, pid: int) -> Server:
 
         why = absent(pid)
         raise NoTargetError(why.reason, help=why.help)
+    if server.engine == "unknown" and server.root_pid in _above(around):
+        raise UsageError(
+            f"process {pid} is the shell or program that runs gpudiag, and it waits for gpudiag",
+            help="gpudiag attach PID with the pid of the server",
+        )
     return server
+
+
+def _above(around: Snapshot) -> set[int]:
+    """The ancestors of gpudiag itself, but for the first process, which may be a container's server."""
+    parents = {p.pid: p.ppid for p in around.processes}
+    found: set[int] = set()
+    pid = os.getppid()
+    while pid > 1 and pid not in found:
+        found.add(pid)
+        pid = parents.get(pid, 0)
+    return found
 
 
 def every(around: Snapshot) -> tuple[Server, ...]:
