@@ -173,7 +173,7 @@ def _difference(one: Signature, other: Signature) -> FlightProblemKind | None:
 
 
 def _uneven(operation: str) -> bool:
-    name = operation.removeprefix("nccl:")
+    name = operation.rpartition(":")[2]
     return any(part in name for part in _UNEVEN) and name not in _EVEN
 
 

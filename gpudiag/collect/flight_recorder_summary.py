@@ -16,6 +16,7 @@ from gpudiag.collect.flight_recorder_load import Dump
 MOST_SIGNATURES: Final = 65_535
 MOST_MEMBERS: Final = 65_536
 COMPLETED: Final = 1
+"""State of a record that is finished. Gloo's stay 'scheduled' and are retired (torch 2.13)."""
 _P2P: Final = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
 _RANK_IN_NAME: Final = re.compile(r"(\d{1,7})(?:\.[A-Za-z]\w{0,9})?$")
 
@@ -88,6 +89,7 @@ class Summarizer:
         """Raises ValueError where a dump has too many different operations, KeyError or TypeError where its form is another."""
         columns: dict[str, tuple[int, array[int], bytearray]] = {}
         pending: list[Pending] = []
+        names: dict[str, str] = {}
         groups = _mapping(dump.get("pg_config"))
         members = {str(g): _members(_mapping(v).get("ranks")) for g, v in groups.items()}
         for entry in dump["entries"]:
@@ -100,10 +102,11 @@ class Summarizer:
             if column is None or sequence > column[0] + len(column[1]):
                 # A ring buffer that wrapped around begins somewhere; after a gap only what follows counts.
                 column = columns[group] = (sequence, array("H"), bytearray())
+                names[str(group)] = str(entry["process_group"][1])[:100]
             if sequence < column[0] + len(column[1]):
                 continue
             column[1].append(self._number(entry))
-            column[2].append(COMPLETED if entry["state"] == "completed" else 0)
+            column[2].append(COMPLETED if entry["state"] == "completed" or entry.get("retired") else 0)
         return RankSummary(
             rank=_rank(dump, source.path),
             dump=source.argument,
@@ -114,7 +117,7 @@ class Summarizer:
                 str(g): GroupRecord(first, numbers.tobytes(), bytes(states)) for g, (first, numbers, states) in columns.items()
             },
             members=members,
-            descriptions={str(g): str(_mapping(v).get("desc", ""))[:100] for g, v in groups.items()},
+            descriptions=names | {str(g): str(_mapping(v).get("desc", ""))[:100] for g, v in groups.items()},
             pending=tuple(pending),
         )
 
@@ -136,7 +139,7 @@ class Summarizer:
 def _pending(entry: dict[str, Any], members: Mapping[str, tuple[int, ...]]) -> list[Pending]:
     """A send or receive that is not finished. Its name counts ranks within the group."""
     match = _P2P.search(str(entry["profiling_name"]))
-    if match is None or entry["state"] == "completed":
+    if match is None or entry["state"] == "completed" or entry.get("retired"):
         return []
     group = str(entry["process_group"][0])
     mine, other = (_global(int(match.group(n)), members.get(group, ())) for n in (2, 3))

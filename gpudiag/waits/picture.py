@@ -12,7 +12,7 @@ from gpudiag.model.node import Node
 from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
 from gpudiag.model.wait import Wait
-from gpudiag.waits import channels, children, collectives, device, files, gil, locks, nccl, spin, stores, streams
+from gpudiag.waits import channels, children, collectives, device, files, flight, gil, locks, nccl, spin, stores, streams
 from gpudiag.waits.context import Context, Edge
 from gpudiag.waits.graph import Cause, causes
 from gpudiag.waits.motion import Motion
@@ -23,6 +23,7 @@ KINDS = (
     files.edges,
     children.edges,
     nccl.edges,
+    flight.edges,
     collectives.edges,
     stores.edges,
     channels.edges,

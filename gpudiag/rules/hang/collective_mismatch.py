@@ -12,8 +12,11 @@ from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.counts import conflicts
 from gpudiag.rules.hang.counts import report as report_counts
+from gpudiag.rules.hang.recorded_mismatch import recorded
+from gpudiag.rules.hang.recorded_mismatch import report as report_recorded
 from gpudiag.rules.hang.standing import all_still, consequences, culprit, label
 from gpudiag.waits.collectives import InCollective, in_collectives
+from gpudiag.waits.flight import DIFFERS
 from gpudiag.waits.graph import Cause
 from gpudiag.waits.picture import Picture
 
@@ -45,11 +48,17 @@ def same_way(picture: Picture, groups: dict[str, list[InCollective]]) -> bool:
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    for cause, groups in mismatches(picture):
+    standing = list(mismatches(picture))
+    for cause, groups in standing:
         if same_way(picture, groups):
             yield from report(picture, cause, groups, RULE, "ranks call different collectives")
+    # Where stacks show it they also show which way the ranks came, and GPD327 may say more.
+    kinds = ("size", "dtype") if standing else DIFFERS
+    yield from report_recorded(picture, kinds, RULE)
+    if recorded(picture, kinds):
+        return
     for conflict in conflicts(picture):
-        if conflict.inside_one_communicator and not any(conflict.cause is cause for cause, _ in mismatches(picture)):
+        if conflict.inside_one_communicator and not any(conflict.cause is cause for cause, _ in standing):
             found = report_counts(picture, conflict, RULE, "ranks launched different collectives", _STEPS)
             if found is not None:
                 yield found

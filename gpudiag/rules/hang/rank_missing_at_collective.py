@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudiag.model.finding import Finding
+from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import (
     Terminal,
     all_waits,
-    at_rest,
     consequences,
     culprit,
     frame_of,
     label,
     standing,
+    still,
     terminals,
     waited_for,
 )
 from gpudiag.rules.preflight.words import plural
+from gpudiag.waits import flight
 from gpudiag.waits.children import WAIT_CALLS
+from gpudiag.waits.motion import BUSY
 from gpudiag.waits.picture import Picture
 from gpudiag.waits.streams import POLLS, READS, WRITES
 
@@ -31,15 +33,19 @@ _CALLS_THAT_WAIT = READS | WRITES | POLLS | WAIT_CALLS | {"futex", "flock", "fcn
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
-    for end, moved in at_rest(picture, terminals(picture)):
+    for end in terminals(picture):
         ranks = picture.waiting_ranks(end.cause)
-        if end.member is None or not end.member.ranked or not ranks:
+        away = flight.away(picture, end.pid)
+        rests = (*(still(picture, end.node) or ()), *away)
+        if end.member is None or not end.member.ranked or not ranks or end.motion in BUSY or not rests:
             continue
-        if not _fully_read(end) or _waits_somehow(picture, end.pid, end.tid):
+        if _waits_somehow(picture, end.pid, end.tid) or not (_fully_read(end) or away):
             continue
         frame = frame_of(picture, end.node)
         where = f" in {frame.function}" if frame else ""
-        links: list[Link] = [*waited_for(picture, end.cause), standing(picture, end.node), moved]
+        links: list[Link] = [*waited_for(picture, end.cause), standing(picture, end.node), rests]
+        if not _fully_read(end):
+            links.append((_unread(picture, end),))
         count = f"{plural(len(ranks), 'rank')} {'waits' if len(ranks) == 1 else 'wait'}"
         yield finding(
             RULE.code,
@@ -64,6 +70,11 @@ def _fully_read(end: Terminal) -> bool:
     """Without its stack, its locks and the files it polls a sleeping rank may wait for anything."""
     process = end.process
     return all(isinstance(r, Ok) for r in (process.stacks, process.lock_uses, process.file_polls, process.syscalls))
+
+
+def _unread(picture: Picture, end: Terminal) -> Evidence:
+    claim = f"what keeps {label(picture, end.node)} there was not seen: its stack, locks or system calls could not be read"
+    return Evidence(source="absence", claim=claim, at=picture.at)
 
 
 def _waits_somehow(picture: Picture, pid: int, tid: int) -> bool:
