@@ -59,8 +59,7 @@ def servers_of(observation: Observation) -> tuple[Server, ...]:
 
     best: dict[int, Server] = {}
     for snapshot in observation.snapshots:
-        for pid in snapshot.roots:
-            server = engines.server_of(snapshot, pid)
+        for server in engines.servers_of(snapshot, snapshot.roots):
             if server is None:
                 continue
             known = best.get(server.root_pid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpudiag.engines import sglang, torch, vllm
 from gpudiag.engines.base import EngineSpec, Recognised, Sizes, arguments
@@ -54,21 +54,34 @@ def recognise(snapshot: Snapshot) -> tuple[Server, ...]:
     by_pid = {p.pid: p for p in snapshot.processes}
     known = _without_heirs({p.pid: r for p in snapshot.processes if (r := _recognise(p)) is not None}, by_pid)
     groups: dict[int, list[int]] = defaultdict(list)
+    lost = _orphans(by_pid, known)
     for pid in known:
-        groups[_root(pid, by_pid, known)].append(pid)
-    servers = [_server(root, by_pid, known, snapshot) for root in sorted(groups) if _serves(groups[root], known)]
-    return tuple(servers)
+        groups[_root(pid, by_pid, known, lost)].append(pid)
+    tree = _children(by_pid)
+    return tuple(
+        _server(root, by_pid, known, _descendants(root, tree) | set(groups[root]), snapshot)
+        for root in sorted(groups)
+        if _serves(groups[root], known)
+    )
 
 
 def server_of(snapshot: Snapshot, pid: int) -> Server | None:
     """The server a process belongs to. A process of no known engine is the root of an unknown one; None if it is not there."""
+    return servers_of(snapshot, (pid,))[0]
+
+
+def servers_of(snapshot: Snapshot, pids: Iterable[int]) -> tuple[Server | None, ...]:
+    """For each process the server that it belongs to, as `server_of` says; the snapshot is gone through once for all."""
+    by_member: dict[int, Server] = {}
     for server in recognise(snapshot):
-        if server.member(pid) is not None:
-            return server
+        for member in server.members:
+            by_member.setdefault(member.pid, server)
     by_pid = {p.pid: p for p in snapshot.processes}
-    if pid not in by_pid:
-        return None
-    return _server(pid, by_pid, {}, snapshot)
+    tree = _children(by_pid)
+    return tuple(
+        by_member.get(pid) or (_server(pid, by_pid, {}, _descendants(pid, tree), snapshot) if pid in by_pid else None)
+        for pid in pids
+    )
 
 
 def wait_frames(engine: Engine) -> tuple[WaitFrame, ...]:
@@ -94,7 +107,7 @@ def _without_heirs(known: Mapping[int, Recognised], by_pid: Mapping[int, Process
     }
 
 
-def _root(pid: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised]) -> int:
+def _root(pid: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised], lost: Mapping[_Kin, int]) -> int:
     """Climb to the topmost process of the same engine, or to the script that started an engine as a library."""
     top, seen = pid, {pid}
     while (parent := by_pid.get(by_pid[top].ppid)) is not None and parent.pid > 1 and parent.pid not in seen:
@@ -108,7 +121,7 @@ def _root(pid: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognise
         if known[parent.pid].engine != known[pid].engine:
             break
         top = parent.pid
-    return top if top != pid or known[pid].root else _orphan_root(pid, by_pid, known)
+    return top if top != pid or known[pid].root else lost.get(_kin(by_pid[pid], known[pid]), pid)
 
 
 def _starts_engines(process: Process) -> bool:
@@ -119,16 +132,22 @@ def _starts_engines(process: Process) -> bool:
     return process.name.startswith(_INTERPRETERS) or bool(words and words[0].startswith(_INTERPRETERS))
 
 
-def _orphan_root(pid: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised]) -> int:
-    """Workers whose parent died are kept together by their session, so that one server stays one server."""
-    mine = by_pid[pid]
-    mates = [
-        p
-        for p, r in known.items()
-        if r.engine == known[pid].engine and not r.root and by_pid[p].session == mine.session and mine.session
-    ]
-    same_parent = [p for p in mates if by_pid[p].ppid == mine.ppid]
-    return min(same_parent or [pid])
+_Kin = tuple[Engine, int, int]
+"""Engine, session and parent."""
+
+
+def _kin(process: Process, recognised: Recognised) -> _Kin:
+    return recognised.engine, process.session, process.ppid
+
+
+def _orphans(by_pid: Mapping[int, Process], known: Mapping[int, Recognised]) -> dict[_Kin, int]:
+    """The lowest pid of those workers that lost their parent and share a session: together they stay one server."""
+    first: dict[_Kin, int] = {}
+    for pid, recognised in known.items():
+        if not recognised.root and by_pid[pid].session:
+            kin = _kin(by_pid[pid], recognised)
+            first[kin] = min(pid, first.get(kin, pid))
+    return first
 
 
 def _serves(pids: Iterable[int], known: Mapping[int, Recognised]) -> bool:
@@ -136,14 +155,14 @@ def _serves(pids: Iterable[int], known: Mapping[int, Recognised]) -> bool:
     return any(known[p].rank != Rank() or known[p].root for p in pids)
 
 
-def _server(root: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised], snapshot: Snapshot) -> Server:
-    pids = _descendants(root, by_pid)
-    pids |= {p for p in known if p != root and _root(p, by_pid, known) == root}
+def _server(
+    root: int, by_pid: Mapping[int, Process], known: Mapping[int, Recognised], pids: set[int], snapshot: Snapshot
+) -> Server:
     engines = {known[p].engine for p in pids if p in known}
     engine: Engine = next((e for e in _TRUST if e in engines), "unknown")
     if engine != "torch":
         # RANK in an environment is inherited by every helper of a rank; where titles name the ranks, only titles count.
-        known = {p: r for p, r in known.items() if r.engine != "torch" or r.rank == Rank()}
+        known = {p: known[p] for p in pids if p in known and (known[p].engine != "torch" or known[p].rank == Rank())}
     members = tuple(sorted((_member(by_pid[p], known.get(p), root) for p in pids), key=lambda m: m.pid))
     spec = next((s for s in SPECS if s.name == engine), torch.TITLED)
     stated = (spec.sizes(by_pid[root]), *(torch.sizes(by_pid[p]) for p in sorted(pids)))
@@ -154,7 +173,7 @@ def _server(root: int, by_pid: Mapping[int, Process], known: Mapping[int, Recogn
         members=members,
         world_size=sizes.world,
         local_size=sizes.local,
-        listen=_listen(pids, snapshot),
+        listen=_listen(pids, by_pid, snapshot),
     )
 
 
@@ -179,28 +198,28 @@ def _member(process: Process, recognised: Recognised | None, root: int) -> Membe
     return Member(pid=process.pid, role=role)
 
 
-def _descendants(root: int, by_pid: Mapping[int, Process]) -> set[int]:
+def _children(by_pid: Mapping[int, Process]) -> dict[int, list[int]]:
     children: dict[int, list[int]] = defaultdict(list)
     for process in by_pid.values():
         children[process.ppid].append(process.pid)
+    return children
+
+
+def _descendants(root: int, children: Mapping[int, Sequence[int]]) -> set[int]:
     found, todo = {root}, [root]
     while todo:
-        for child in children[todo.pop()]:
+        for child in children.get(todo.pop(), ()):
             if child not in found:
                 found.add(child)
                 todo.append(child)
     return found
 
 
-def _listen(pids: set[int], snapshot: Snapshot) -> tuple[str, ...]:
+def _listen(pids: set[int], by_pid: Mapping[int, Process], snapshot: Snapshot) -> tuple[str, ...]:
     """TCP addresses that any process of the server listens on, those of gloo and of rendezvous stores among them."""
     if not isinstance(snapshot.sockets, Ok):
         return ()
-    owned = {
-        fd.inode
-        for p in snapshot.processes
-        if p.pid in pids and isinstance(p.fds, Ok)
-        for fd in p.fds.value
-        if fd.kind == "socket"
-    }
+    owned = {fd.inode for pid in pids if isinstance(fds := by_pid[pid].fds, Ok) for fd in fds.value if fd.kind == "socket"}
+    if not owned:
+        return ()
     return tuple(s.local for s in snapshot.sockets.value if s.family == "tcp" and s.state == "LISTEN" and s.inode in owned)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal
 
 from msgspec import Struct
@@ -33,7 +34,7 @@ class Member(Struct, frozen=True, kw_only=True):
         return any(c is not None for c in (rank.global_, rank.tp, rank.pp, rank.dp, rank.ep))
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class Server(Struct, frozen=True, kw_only=True, dict=True):
     """One server on one host.
 
     `world_size` is the number of ranks it should have on all hosts together, `local_size` on this one; None if nothing
@@ -49,7 +50,11 @@ class Server(Struct, frozen=True, kw_only=True):
     listen: tuple[str, ...] = ()
 
     def member(self, pid: int) -> Member | None:
-        return next((m for m in self.members if m.pid == pid), None)
+        return self._by_pid.get(pid)
+
+    @cached_property
+    def _by_pid(self) -> dict[int, Member]:
+        return {m.pid: m for m in reversed(self.members)}
 
     def global_rank(self, rank: Rank) -> int | None:
         """The global rank; from coordinates where they determine it (tensor parallel innermost, then pipeline, then data)."""
@@ -57,12 +62,18 @@ class Server(Struct, frozen=True, kw_only=True):
             return rank.global_
         if rank.tp is None and rank.pp is None:
             return rank.dp
+        tp_size, pp_size = self._sizes
+        return ((rank.dp or 0) * pp_size + (rank.pp or 0)) * tp_size + (rank.tp or 0)
+
+    @cached_property
+    def _sizes(self) -> tuple[int, int]:
+        """Tensor and pipeline parallel size, as far as members are there."""
         known = [m.rank for m in self.members if m.ranked]
         tp_size = 1 + max((r.tp for r in known if r.tp is not None), default=0)
         pp_size = 1 + max((r.pp for r in known if r.pp is not None), default=0)
-        return ((rank.dp or 0) * pp_size + (rank.pp or 0)) * tp_size + (rank.tp or 0)
+        return tp_size, pp_size
 
-    @property
+    @cached_property
     def ranks(self) -> tuple[Member, ...]:
         """Members that are ranks, in rank order."""
         ranked = [m for m in self.members if m.ranked]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
@@ -43,7 +44,7 @@ class Gap(Struct, frozen=True, kw_only=True):
     help: str
 
 
-class Snapshot(Struct, frozen=True, kw_only=True):
+class Snapshot(Struct, frozen=True, kw_only=True, dict=True):
     """Everything that was read in one look.
 
     `at` is Unix time and `monotonic_s` the monotonic clock, both in seconds at the start of the look. `processes` holds
@@ -73,7 +74,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     schema: str = SNAPSHOT_SCHEMA
 
     def process(self, pid: int) -> Process | None:
-        return next((p for p in self.processes if p.pid == pid), None)
+        return self._by_pid.get(pid)
+
+    @cached_property
+    def _by_pid(self) -> dict[int, Process]:
+        return {p.pid: p for p in reversed(self.processes)}
 
 
 class Observation(Struct, frozen=True, kw_only=True):

@@ -38,6 +38,12 @@ T = TypeVar("T")
 
 _RECORD_AGAIN = "record again with: gpudiag attach PID --record FILE"
 _YEAR_3000 = 32503680000.0
+MAX_PROCESSES = 8192
+"""In one look. A server of eight GPUs has some hundred, its compile pools included."""
+MAX_ALL_PROCESSES = 65_536
+"""In all looks together, of which there may be a hundred."""
+MAX_ROOTS = 128
+"""Of servers in one look; each is judged by itself."""
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError, OSError)
 """What zipfile raises on damaged or hostile input (RuntimeError: encrypted; NotImplementedError: unknown method)."""
 
@@ -159,7 +165,15 @@ def _decode(data: bytes, kind: type[T], name: str, path: Path) -> T:
 def _check_observation(observation: Observation, path: Path) -> None:
     if not observation.snapshots:
         raise RecordingError(f"{path} holds no look at a server", help=_RECORD_AGAIN)
+    counts = [len(s.processes) for s in observation.snapshots]
+    if max(counts) > MAX_PROCESSES or sum(counts) > MAX_ALL_PROCESSES:
+        raise RecordingError(
+            f"{path} holds {max(counts)} processes, {sum(counts)} in all its looks: more than a recording may "
+            f"({MAX_PROCESSES}, {MAX_ALL_PROCESSES})"
+        )
     for snapshot in observation.snapshots:
+        if len(snapshot.roots) > MAX_ROOTS:
+            raise RecordingError(f"{path} holds {len(snapshot.roots)} servers, more than a recording may ({MAX_ROOTS})")
         if snapshot.schema != SNAPSHOT_SCHEMA:
             raise _other_version(path, snapshot.schema, SNAPSHOT_SCHEMA)
         if not 0 <= snapshot.at < _YEAR_3000:

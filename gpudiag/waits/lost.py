@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from msgspec import Struct
 
 from gpudiag.model import node
@@ -25,12 +27,15 @@ class Lost(Struct, frozen=True, kw_only=True):
 
 def lost(index: Index, server: Server) -> tuple[Lost, ...]:
     """Ranks that died or vanished, by process where one is left, else by the gap in the numbering."""
-    dead = [m for m in server.members if not index.alive(m.pid) and _was_rank(m, index, server)]
     numbers = _gaps(index, server)
+    roles = {m.role for m in server.ranks}
+    parents = {index.by_pid[m.pid].ppid for m in server.ranks if m.pid in index.by_pid} if numbers else set()
+    dead = [m for m in server.members if not index.alive(m.pid) and _was_rank(m, index, roles, parents)]
+    unnamed = sum(not m.ranked for m in dead)
     found = []
     for member in dead:
         rank = member.rank
-        if not member.ranked and len(numbers) == 1 and len([m for m in dead if not m.ranked]) == 1:
+        if not member.ranked and len(numbers) == 1 and unnamed == 1:
             rank = numbers[0][1]
         found.append(_dead(index, member.pid, rank))
     named = {lost.rank for lost in found}
@@ -45,16 +50,17 @@ def lost(index: Index, server: Server) -> tuple[Lost, ...]:
     return tuple(found)
 
 
-def _was_rank(member: Member, index: Index, server: Server) -> bool:
-    """A process with a rank; or a zombie, which has lost its rank, where the ranks' role or their parent says it was one."""
+def _was_rank(member: Member, index: Index, roles: AbstractSet[str], parents: AbstractSet[int]) -> bool:
+    """A process with a rank; or a zombie, which has lost its rank, where the ranks' role or their parent says it was one.
+
+    `parents` is empty where no rank is missing.
+    """
     if member.ranked:
         return True
-    ranks = [m for m in server.members if m.ranked]
     if member.role != "dead":
-        return member.role in {m.role for m in ranks}
+        return member.role in roles
     process = index.by_pid.get(member.pid)
-    parents = {index.by_pid[m.pid].ppid for m in ranks if m.pid in index.by_pid}
-    return process is not None and process.ppid in parents and bool(_gaps(index, server))
+    return process is not None and process.ppid in parents
 
 
 def _dead(index: Index, pid: int, rank: Rank) -> Lost:
