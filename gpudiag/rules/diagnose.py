@@ -297,6 +297,8 @@ def _not_read(picture: Picture) -> tuple[NotRead, ...]:
             found.setdefault((name, reading.reason, reading.help), [])
         elif isinstance(reading, Failed):
             found.setdefault((name, reading.error, ""), [])
+    for gap in snapshot.gaps:
+        found.setdefault((gap.source, gap.reason, gap.help), [])
     return tuple(
         NotRead(source=f"{name} of pid {', '.join(map(str, pids[:SHOWN_PIDS]))}" if pids else name, reason=reason, help=help_)
         for (name, reason, help_), pids in found.items()

@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import pytest
 
 from gpudiag.session.record import save
 from tests.cli.programs import command, environment, gpudiag
+from tests.collect.helpers import program
 from tests.session.samples import observation
+from tests.support.checkout import ROOT
 
 
 @pytest.fixture
@@ -118,3 +121,15 @@ def test_one_file_for_the_report_and_the_recording(tmp_path: Path) -> None:
     done = gpudiag("attach", "1", "-o", "x", "--record", str(tmp_path / "x"), cwd=tmp_path)
     assert done.returncode == 2
     assert "the report and the recording cannot both be" in done.stderr
+
+
+def test_a_filter_that_denies_a_pause_costs_the_pause_and_not_the_report() -> None:
+    seccomp = str(ROOT / "tests/collect/seccomp.py")
+    with program("ready()\nwait()") as target:
+        target.asleep()
+        done = subprocess.run(
+            [sys.executable, seccomp, "ptrace,pidfd_open", "--", *command("attach", str(target.pid), "--native")[1:]],
+            env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr
+    assert f"native stacks: process {target.pid} was read without stopping it" in done.stdout
