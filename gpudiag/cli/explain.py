@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import stat
@@ -83,8 +84,7 @@ def sort_out(files: Sequence[str]) -> Given:
     given = Given()
     for file in files:
         if file == STDIN:
-            if sys.stdin.isatty():
-                say("reading from the terminal; end with Ctrl-D")
+            _check_stdin()
             given.logs.append(file)
         elif os.path.isdir(file):
             _from_directory(file, given)
@@ -93,6 +93,21 @@ def sort_out(files: Sequence[str]) -> Given:
         else:
             given.logs.append(file)
     return given
+
+
+def _check_stdin() -> None:
+    """Say what a terminal waits for. Raises UsageError if standard input is closed or a device that never ends."""
+    from gpudiag.logs.read import refusal
+
+    if sys.stdin is None:
+        raise UsageError("standard input is closed", help="gpudiag explain FILE")
+    if sys.stdin.isatty():
+        say("reading from the terminal; end with Ctrl-D")
+        return
+    with contextlib.suppress(OSError):
+        why = refusal(os.fstat(sys.stdin.fileno()))
+        if why:
+            raise UsageError(f"cannot read standard input: it {why}", help="gpudiag explain FILE")
 
 
 def _from_directory(folder: str, given: Given) -> None:
@@ -106,11 +121,15 @@ def _from_directory(folder: str, given: Given) -> None:
 
 
 def _is_recording(file: str) -> bool:
-    """Whether it is one. A pipe is not touched: it can be opened only once. Raises UsageError if it cannot be read."""
+    """Whether it is one. A pipe is not touched: it opens only once. Raises UsageError if it cannot be read or never ends."""
+    from gpudiag.logs.read import refusal
     from gpudiag.session.load import is_recording
 
     try:
-        if not stat.S_ISREG(os.stat(file).st_mode):
+        status = os.stat(file)
+        if why := refusal(status):
+            raise UsageError(f"cannot read {file}: it {why}", help="gpudiag explain FILE, with the log of a server")
+        if not stat.S_ISREG(status.st_mode):
             return False
         with open(file, "rb"):
             return is_recording(Path(file))

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import lzma
 import os
+import select
+import stat
 import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, TYPE_CHECKING, Final, cast
 
 from msgspec import Struct
 
 from gpudiag.logs.zstd import errors, open_zstd
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 BLOCK_BYTES: Final = 1 << 20
 MAX_LINE_BYTES: Final = 1 << 18
 MAX_FILES: Final = 4096
+WRITER_WAIT_S: Final = 3.0
+"""So long a FIFO may be without anybody who writes to it."""
+
+_KERNEL: Final = ("/proc", "/sys", "/sys/kernel/debug", "/sys/kernel/tracing")
+"""File systems whose files the kernel makes up as they are read; some, /proc/kmsg and trace_pipe, never end."""
 
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
@@ -44,6 +55,24 @@ class Tally(Struct):
     """Why the stream ended early; what came before it counts."""
 
 
+def refusal(status: os.stat_result) -> str:
+    """Why a file of this kind is not read, because it is no log and may never end; empty if it is read."""
+    if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+        return "is a device"
+    if stat.S_ISREG(status.st_mode) and status.st_dev in _made_up():
+        return "is no file but a view of the kernel"
+    return ""
+
+
+def _made_up() -> set[int]:
+    found = set()
+    for folder in _KERNEL:
+        with contextlib.suppress(OSError):
+            if os.path.ismount(folder):
+                found.add(os.stat(folder).st_dev)
+    return found
+
+
 def find_files(path: str) -> list[str]:
     """`path` itself, or the regular files under it in name order (links are not followed). Raises UnreadableError."""
     if not os.path.isdir(path):
@@ -53,24 +82,61 @@ def find_files(path: str) -> list[str]:
         names.sort()
         for name in sorted(files):
             full = os.path.join(folder, name)
-            if os.path.isfile(full) and not os.path.islink(full):
+            status = _status(full)
+            if status is not None and stat.S_ISREG(status.st_mode) and not refusal(status):
                 found.append(full)
             if len(found) >= MAX_FILES:
                 return found
     return found
 
 
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+class _Fifo(io.FileIO):
+    """A FIFO, opened without waiting. Reading it waits for data as long as somebody has it open for writing."""
+
+    _met = False
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        if self._met:
+            return super().readinto(buffer)
+        self._met = True
+        # Nothing is ready while a FIFO waits for its first writer; it is once that writer has written, or has gone.
+        poll = select.poll()
+        poll.register(self, select.POLLIN)
+        ready = poll.poll(WRITER_WAIT_S * 1000)
+        count = super().readinto(buffer)
+        if count == 0 and not ready:
+            raise UnreadableError(f"nobody writes to this FIFO (waited {WRITER_WAIT_S:g} s)")
+        os.set_blocking(self.fileno(), True)
+        return super().readinto(buffer) if count is None else count
+
+
+def _open(path: str) -> io.BufferedReader:
+    """Open without waiting for a writer and without letting a device act. Raises UnreadableError, OSError."""
+    why = refusal(os.stat(path))
+    if why:
+        raise UnreadableError(why)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    kind = _Fifo if stat.S_ISFIFO(os.fstat(handle).st_mode) else io.FileIO
+    return io.BufferedReader(kind(handle), BLOCK_BYTES)
+
+
 @contextmanager
 def open_log(path: str) -> Iterator[IO[bytes]]:
     """Open a log for reading, decompressed if its first bytes say so. Raises UnreadableError."""
     try:
-        # Closed below, whatever stands on top of it.
-        raw = cast("io.BufferedReader", open(path, "rb", buffering=BLOCK_BYTES))  # noqa: SIM115
+        raw = _open(path)
     except OSError as error:
         raise UnreadableError(f"cannot open: {error.strerror or error}", f"ls -l {path}") from None
     with raw:
         try:
-            head = raw.peek(8)[:8] if not raw.isatty() else b""
+            head = raw.peek(8)[:8]
         except OSError as error:
             raise UnreadableError(f"cannot read: {error.strerror or error}", f"ls -l {path}") from None
         yield unpacked(raw, head)
