@@ -53,12 +53,12 @@ class Frontend:
             os.close(heartbeat_far)
             self.workers[rank] = worker
             report(settings, f"rank {rank} {worker.pid}")
-        self.engine_far.close()
         os.close(self.orders_far)
+        handed_out = [self.engine_far, *(link for own in links for link in own)]
         if settings.scenario == "rank-dead" and settings.chooses(0):
-            self.kept = [link for own in links for link in own]
+            self.kept = handed_out
         else:
-            for link in (link for own in links for link in own):
+            for link in handed_out:
                 link.close()
         threading.Thread(target=self.read_heartbeats, name="heartbeats", daemon=True).start()
         threading.Thread(target=self.obey_orders, args=(orders_end,), name="orders", daemon=True).start()
