@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--confirm", is_flag=True, help="One more look, 5 s after the first, for a firmer verdict.")
 @click.option("--pause", is_flag=True, help="Stop each process for the moment in which its stack is read.")
 @click.option("--native", is_flag=True, help="C and C++ frames too. Stops each process like --pause, for longer.")
+@click.option("--ras", is_flag=True, help="Ask NCCL's own service too, even where memory tells what it knows.")
 @click.option("--flight-recorder", is_flag=True, help="Ask each rank to dump torch's flight recorder; takes up to 8 s.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep what was seen, for gpudiag explain.")
 @output_options
@@ -47,6 +48,7 @@ def attach(
     confirm: bool,
     pause: bool,
     native: bool,
+    ras: bool,
     flight_recorder: bool,
     record: Path | None,
     withhold: tuple[str, ...],
@@ -56,6 +58,9 @@ def attach(
 
     Without PID it takes the server that runs here, or asks if there are several. It only reads: no signal, no ptrace,
     nothing is stopped unless you say --pause or --native.
+
+    --ras asks the service on NCCL_RAS_ADDR once; it answers in milliseconds, or in 3 s if a rank does not respond, and
+    names ranks that it cannot reach. Never while a communicator is being created: questions then have crashed jobs.
 
     --flight-recorder talks to ranks that were started with TORCH_NCCL_DEBUG_INFO_PIPE_FILE: a byte in that pipe has each
     write TORCH_FR_DUMP_TEMP_FILE anew. It shows calls of other type, size or data type. Dumps that lie there already, no
@@ -74,7 +79,7 @@ def attach(
     began = time.monotonic()
     around = pipeline.scan()
     servers = target.every(around) if every else (target.by_pid(around, pid) if pid else target.choose(around),)
-    options = look_options(pause=pause, native=native, flight_recorder=flight_recorder, withhold=withhold)
+    options = look_options(pause=pause, native=native, ras=ras, flight_recorder=flight_recorder, withhold=withhold)
     _announce(servers, options, confirm=confirm)
     observation = pipeline.observe(servers, around, options, samples=samples, interval_s=interval, confirm=confirm)
     logs = pipeline.logs_of(observation)
@@ -86,7 +91,12 @@ def attach(
 
 
 def look_options(
-    *, pause: bool = False, native: bool = False, flight_recorder: bool = False, withhold: tuple[str, ...] = ()
+    *,
+    pause: bool = False,
+    native: bool = False,
+    ras: bool = False,
+    flight_recorder: bool = False,
+    withhold: tuple[str, ...] = (),
 ) -> LookOptions:
     """What to look at, and how. Raises UsageError for a source that does not exist."""
     from gpudiag.collect.options import LookOptions
@@ -98,6 +108,7 @@ def look_options(
     return LookOptions(
         stacks="native" if native else "pause" if pause else "nonblocking",
         withhold=frozenset(s for s in sources if s in withhold),
+        ras=ras,
         flight_recorder=flight_recorder,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import Final, NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -14,14 +14,10 @@ from gpudiag.collect.nccl_layouts import Layouts
 from gpudiag.collect.nccl_state import NcclReading, read_states
 from gpudiag.collect.nvml import GpuReading, Nvml, has_driver
 from gpudiag.collect.process_reader import WITHHELD, Source
-from gpudiag.collect.ras import address_of, query
 from gpudiag.collect.xid import XidReading, read_xids
-from gpudiag.model.communicator import RasCommunicator
 from gpudiag.model.gpu import Gpu
 from gpudiag.model.process import Process
-from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable
-
-RasReading: TypeAlias = Ok[tuple[RasCommunicator, ...]] | Unavailable | Failed
+from gpudiag.model.reading import NOT_ASKED, Ok
 
 _NVIDIA: Final = ("libcuda.", "libnccl")
 _WITHHELD_FIELDS: Final = ("gpm", "nvlink.tx", "nvlink.rx", "processes.sm_percent")
@@ -41,7 +37,6 @@ class GpuSide:
         self._withhold = withhold
         self._nvml = Nvml()
         self._layouts = Layouts()
-        self._ras: RasReading = NOT_ASKED
 
     def __enter__(self) -> Self:
         return self
@@ -68,31 +63,7 @@ class GpuSide:
         candidates = [p.pid for p in processes if _may_have_nccl(p)]
         if not self._withhold.isdisjoint(("nccl", "memory")):
             return dict.fromkeys(candidates, WITHHELD)
-        states = read_states(candidates, guard, self._layouts)
-        self._ras = NOT_ASKED
-        unreadable = [p for p in processes if p.pid in states and not isinstance(states[p.pid], Ok)]
-        if unreadable and has_driver():
-            self._ask_service(unreadable, states)
-        return states
-
-    @property
-    def ras(self) -> RasReading:
-        """What NCCL's service said in this look; not asked where every rank's memory could be read."""
-        return self._ras
-
-    def _ask_service(self, unreadable: Sequence[Process], states: dict[int, NcclReading]) -> None:
-        """One question for all of them: the service knows every rank of the job. What it answers about strangers is not used."""
-        environ = unreadable[0].environ
-        address = address_of(environ.value if isinstance(environ, Ok) else {})
-        answer = query(address)
-        if not isinstance(answer, Ok):
-            self._ras = answer
-            return
-        self._ras = Ok(value=answer.value.communicators, at=answer.at, took_s=answer.took_s)
-        for process in unreadable:
-            inner = process.ns_pids[-1] if process.ns_pids else process.pid
-            if found := answer.value.nccl(inner):
-                states[process.pid] = Ok(value=found, at=answer.at, took_s=answer.took_s)
+        return read_states(candidates, guard, self._layouts)
 
 
 def _may_have_nccl(process: Process) -> bool:

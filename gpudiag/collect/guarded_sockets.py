@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from gpudiag.collect.attempt import reading
 from gpudiag.collect.guard_protocol import SocketsReply, SocketsRequest
+from gpudiag.collect.net_namespace import inside
 from gpudiag.collect.sockets import Table, foreign_table, own_table, with_peers
 from gpudiag.model.reading import Ok, Unavailable
-
-_CLONE_NEWNET = 0x40000000
-"""include/uapi/linux/sched.h; os.setns comes only with Python 3.12."""
 
 
 def read_sockets(request: SocketsRequest) -> SocketsReply:
@@ -33,31 +26,7 @@ def read_sockets(request: SocketsRequest) -> SocketsReply:
 
 def _table(request: SocketsRequest) -> Table:
     try:
-        with _inside(request.pid):
+        with inside(request.pid):
             return own_table("thread-self", request.net_namespace)
     except PermissionError:
         return foreign_table(request.pid, request.net_namespace)
-
-
-@contextmanager
-def _inside(pid: int) -> Iterator[None]:
-    libc = ctypes.CDLL(None, use_errno=True)
-    home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        there = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _enter(libc, there)
-        finally:
-            os.close(there)
-        try:
-            yield
-        finally:
-            _enter(libc, home)
-    finally:
-        os.close(home)
-
-
-def _enter(libc: ctypes.CDLL, namespace: int) -> None:
-    if libc.setns(namespace, _CLONE_NEWNET) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))

@@ -101,7 +101,7 @@ def observe(
             last = number == len(starts) - 1
             if last:
                 recorders.wait()
-            chosen = options if last else msgspec.structs.replace(options, locals=False)
+            chosen = options if last else msgspec.structs.replace(options, locals=False, ras=False)
             snapshots.append(OneLook(roots, chosen, guard, gpus, snapshots[-1] if snapshots else None).take())
             if number == 0:
                 recorders.ask(snapshots[0])

@@ -27,6 +27,7 @@ from gpudiag.collect.network import Network, read_network
 from gpudiag.collect.options import LookOptions
 from gpudiag.collect.process_reader import WITHHELD, read_full, read_light
 from gpudiag.collect.pyspy import StackMode, StackReading, dump_stacks
+from gpudiag.collect.ras_look import RasReading, ask_service
 from gpudiag.collect.reuse import quiet, unmoved_stacks
 from gpudiag.collect.states import has_python, state_request, with_constants, with_state, withheld_state, zombie
 from gpudiag.collect.threads import inner_tids
@@ -60,6 +61,7 @@ class OneLook:
         locks = self._read_locks()
         self._read_other_ends(network, locks)
         self._read_stacks()
+        said = self._ask_service()
         self._read_memory()
         files = self._read_files()
         self._distrust_restarted()
@@ -75,7 +77,7 @@ class OneLook:
             files=files,
             gpus=devices.gpus,
             xids=devices.xids,
-            ras=self._gpus.ras,
+            ras=said,
             gaps=tuple(self._gaps),
             took_s=time.monotonic() - monotonic_s,
             stopped_s=self._stopped_s,
@@ -100,6 +102,13 @@ class OneLook:
     def _read_communicators(self) -> None:
         for pid, nccl in self._gpus.communicators(self._alive, self._guard).items():
             self._full[pid] = replace(self._full[pid], nccl=nccl)
+
+    def _ask_service(self) -> RasReading:
+        """After the stacks, which show whether a communicator is being created."""
+        said = ask_service(self._alive, always=self._options.ras)
+        for pid, nccl in said.states.items():
+            self._full[pid] = replace(self._full[pid], nccl=nccl)
+        return said.ras
 
     def _earlier_of(self, process: Process) -> Process | None:
         earlier = self._earlier.get(process.pid)

@@ -25,8 +25,6 @@ _MOST_BYTES: Final = 64 << 20
 _MISSING_COMMA: Final = re.compile(rb'("nvml_dev":\s*-?\d+)(\s+"status")')
 """NCCL 2.28.9 forgets the comma after nvml_dev in missing_ranks."""
 
-RasReading: TypeAlias = Ok["Answer"] | Unavailable | Failed
-
 
 class Answer(Struct, frozen=True, kw_only=True):
     """What the service said: communicators with their ranks, and the state of each rank by pid."""
@@ -41,6 +39,9 @@ class Answer(Struct, frozen=True, kw_only=True):
         if not mine:
             return ()
         return (Nccl(library="", build_id="", version=self.version, communicators=mine, source="ras", layout="ras"),)
+
+
+RasReading: TypeAlias = Ok[Answer] | Unavailable | Failed
 
 
 def address_of(environ: Mapping[str, str]) -> tuple[str, int]:
