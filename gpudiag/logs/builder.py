@@ -49,6 +49,8 @@ class Builder:
     """Feed `line`, then ask for `facts`."""
 
     def __init__(self) -> None:
+        self.read = 0
+        """Lines that were looked at, of all sources."""
         self._traces: dict[int, Kept[Traceback]] = {}
         self._events: dict[tuple[int, EventKind], Kept[Event]] = {}
         self._milestones: dict[tuple[int, str, int | None, str], Milestone] = {}
@@ -77,6 +79,7 @@ class Builder:
 
     def line(self, source: int, number: int, raw: bytes, before: bytes = b"") -> None:
         """Take one line of a source; `before` is the line ahead of it if that was passed over."""
+        self.read += 1
         for text in segments(raw[:MAX_LINE_CHARS]):
             prefix = parse(text)
             place = Place(source=source, number=number, clock_s=prefix.clock_s)
@@ -132,14 +135,18 @@ class Builder:
     def _add_trace(self, trace: Traceback) -> None:
         self._traces.setdefault(trace.place.source, Kept()).add(_judged(trace))
 
-    def end_source(self, entry: LogSource, last: bytes) -> None:
-        """The source is over; `last` is its final stretch of text."""
+    def end_open(self) -> None:
+        """What is being read is over: its next lines are not to come."""
         for trace in self._assembler.flush():
             self._add_trace(trace)
         for dump in self._dump_reader.flush():
             self._dumps.add(dump)
         for document in self._document_reader.flush():
             self._documents.add(document)
+
+    def end_source(self, entry: LogSource, last: bytes) -> None:
+        """The source is over; `last` is its final stretch of text."""
+        self.end_open()
         index = len(self._sources)
         runs = self._runs.get(index, 0)
         if runs > 1:

@@ -12,7 +12,7 @@ from typing import IO, Final
 
 from gpudiag.logs import dumps, flight
 from gpudiag.logs.builder import Builder
-from gpudiag.logs.prefilter import ENDS, MIDDLE, MOST_LINES, MOST_READ_LINES, TRACEBACK, Finder, Hits
+from gpudiag.logs.prefilter import ENDS, MIDDLE, MOST_LINES, MOST_LINES_OF_ALL, MOST_READ_LINES, TRACEBACK, Finder, Hits
 from gpudiag.logs.read import MAX_FILES, Tally, UnreadableError, blocks, find_files, is_text, name_of, open_log, unpacked
 from gpudiag.model.log import LogFacts, LogSource
 
@@ -22,6 +22,7 @@ TAIL_BYTES: Final = 4 << 20
 """The end of a source, searched for everything once the end is known."""
 MAX_DUMP_BYTES: Final = 64 << 20
 STDIN: Final = "-"
+NO_TEXT: Final = "holds bytes that are no text"
 
 
 def read_facts(paths: Iterable[str]) -> LogFacts:
@@ -40,6 +41,12 @@ def read_facts(paths: Iterable[str]) -> LogFacts:
         for file in files:
             _file(builder, file, asked=file == path)
     return builder.facts()
+
+
+def is_known(facts: LogFacts) -> bool:
+    """Whether anything is a log or a dump: text that is not empty, or bytes in which something was recognised."""
+    read = any(s.bytes and NO_TEXT not in s.notes for s in facts.sources)
+    return read or bool(facts.engine != "unknown" or facts.tracebacks or facts.events or facts.milestones or facts.documents)
 
 
 def read_stream(stream: IO[bytes], name: str = "stream") -> LogFacts:
@@ -105,11 +112,18 @@ def scan_text(builder: Builder, stream: IO[bytes], name: str) -> None:
     """Scan one source to its end: both ends for everything, what lies between for all that is not said all the time."""
     tally = Tally()
     scan = _Scan(builder, builder.next_source)
-    ends, middle = Finder(ENDS), Finder(MIDDLE, limit=MOST_LINES)
+    tired = builder.read > MOST_LINES_OF_ALL
+    ends, middle = Finder(ENDS, limit=MOST_LINES if tired else None), Finder(MIDDLE, limit=MOST_LINES)
+    if tired:
+        ends.leave_out([TRACEBACK])
+        middle.leave_out([TRACEBACK])
+        scan.follow(False)
     waiting: deque[bytes] = deque()
     held = read = 0
+    binary = False
     last = b""
     for block in blocks(stream, tally):
+        binary = binary or b"\x00" in block[:4096]
         last = (last + block)[-65_536:] if len(block) < 65_536 else block[-65_536:]
         if tally.bytes <= HEAD_BYTES:
             scan.block(block, ends)
@@ -121,14 +135,21 @@ def scan_text(builder: Builder, stream: IO[bytes], name: str) -> None:
             before = scan.read
             scan.block(waiting.popleft(), middle)
             read += scan.read - before
-            if read > MOST_READ_LINES and TRACEBACK not in middle.left_out:
+            if read > MOST_READ_LINES and scan.follows:
                 middle.leave_out([TRACEBACK])
+                scan.follow(False)
+    if not tired:
+        scan.follow(True)
     for block in waiting:
         scan.block(block, ends)
-    notes = [f"{tally.cut_lines} lines were too long and were cut"] if tally.cut_lines else []
+    notes = (
+        [f"{tally.cut_lines} {'line was' if tally.cut_lines == 1 else 'lines were'} too long and cut"] if tally.cut_lines else []
+    )
     if tally.broken:
         notes.append(tally.broken)
     notes += _left_out(middle)
+    if binary:
+        notes.append(NO_TEXT)
     builder.end_source(LogSource(name=name, bytes=tally.bytes, lines=scan.number - 1, notes=tuple(notes)), last)
 
 
@@ -152,13 +173,20 @@ class _Scan:
         self.number = 1
         self.read = 0
         """Lines that were looked at."""
+        self.follows = True
+
+    def follow(self, follows: bool) -> None:
+        """Whether the lines behind one that matters are read too. What had begun is ended if not."""
+        if not follows:
+            self._builder.end_open()
+        self.follows = follows
 
     def block(self, block: bytes, finder: Finder) -> None:
         hits = Hits(finder.offsets(block))
         position, size = 0, len(block)
         while position < size:
             before = b""
-            if not self._builder.listening:
+            if not (self.follows and self._builder.listening):
                 hit = hits.after(position)
                 if hit < 0:
                     break

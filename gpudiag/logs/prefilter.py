@@ -41,9 +41,11 @@ MIDDLE: Final = tuple(a for a in ENDS if a not in {s.anchor.encode() for s in ST
 """For the middle of a large log: all of it but the lines that a busy server writes all the time."""
 MOST_LINES: Final = 1000
 """So often a literal counts in the middle of one log; what is said more often is no news, and reading it takes time."""
-MOST_READ_LINES: Final = 500_000
+MOST_READ_LINES: Final = 300_000
 """So many lines are read in the middle of one log, nearly all of them of tracebacks: at 40,000 lines a second this is a matter of
 seconds, where a gigabyte of the same exception would take minutes."""
+MOST_LINES_OF_ALL: Final = 1_000_000
+"""So many lines are read of all sources together before the rest of them is only searched for what is said in one line."""
 _GROUP: Final = 48
 
 

@@ -127,7 +127,7 @@ def test_a_line_of_100_mb_is_cut_and_said(tmp_path: Path) -> None:
             out.write(b"x" * 1_000_000)
         out.write(b"\n" + CAUSE)
     facts = read_facts([str(path)])
-    assert facts.sources[0].notes == ("1 lines were too long and were cut",)
+    assert facts.sources[0].notes == ("1 line was too long and cut",)
     assert len(facts.tracebacks) == 2
     assert facts.tracebacks[1].place.number == 6
     assert MAX_LINE_BYTES < 1_000_000
