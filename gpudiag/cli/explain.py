@@ -18,7 +18,7 @@ import click
 from gpudiag import __version__
 from gpudiag.cli import pipeline
 from gpudiag.cli.output import Output, emit, output_options, say
-from gpudiag.errors import ExitCode, UsageError
+from gpudiag.errors import ExitCode, NoTargetError, UsageError
 from gpudiag.model.log import LogFacts, ServerLog
 from gpudiag.model.report import Report
 from gpudiag.session.bundle import SUFFIX
@@ -53,17 +53,31 @@ def explain(*, files: tuple[str, ...], output: Output) -> int:
         from gpudiag.session.load import load
 
         kept = load(recording)
-        reports += pipeline.reports_of(kept.observation, command="explain", logs=kept.logs)
+        try:
+            reports += pipeline.reports_of(kept.observation, command="explain", logs=kept.logs)
+        except NoTargetError as error:
+            help = "record again with: gpudiag attach PID --record FILE"
+            raise NoTargetError(f"{recording} holds no server: no process that it was made of is in it", help=help) from error
     lost = False
     if given.logs:
-        from gpudiag.logs.facts import read_facts
+        from gpudiag.logs.facts import is_known, read_facts
 
         facts = read_facts(dict.fromkeys(given.logs))
+        if not reports and not is_known(facts):
+            raise UsageError(
+                _nothing(given.logs, facts), help="gpudiag explain FILE, with the log of a server, a recording or a dump"
+            )
         reports = _told(reports, facts, took_s=time.monotonic() - began)
         lost = bool(facts.unread) or any(n.reason.startswith("ends early") for r in reports for n in r.not_read)
     emit(reports, output, array=len(reports) > 1)
     code = pipeline.exit_code_of(reports, output.fail_on)
     return ExitCode.PARTIAL if lost and code == ExitCode.OK else code
+
+
+def _nothing(names: Sequence[str], facts: LogFacts) -> str:
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    why = f": {facts.unread[0][0]}: {facts.unread[0][1]}" if facts.unread else ""
+    return f"nothing in {shown} is a log, a recording or a dump{why}"
 
 
 def _told(reports: Sequence[Report], facts: LogFacts, *, took_s: float) -> list[Report]:

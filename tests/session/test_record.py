@@ -133,7 +133,7 @@ def test_bytes_that_are_no_text_are_kept_readable(tmp_path: Path) -> None:
 def test_alike_looks_at_many_ranks_are_within_the_limits(tmp_path: Path) -> None:
     worker = observation().snapshots[0].processes[1]
     many = snapshot(*(msgspec.structs.replace(worker, pid=n) for n in range(load.MAX_PROCESSES)))
-    record.save(Observation(snapshots=(many,)), tmp_path / "x.gpudiag", redact=False)
+    record.save(Observation(snapshots=(many,) * 3), tmp_path / "x.gpudiag", redact=False)
     with zipfile.ZipFile(tmp_path / "x.gpudiag") as archive:
         assert archive.getinfo("observation.json").file_size > bundle.RATIO_APPLIES_FROM_BYTES
     assert len(load.load(tmp_path / "x.gpudiag").observation.last.processes) == load.MAX_PROCESSES
