@@ -23,6 +23,8 @@ import time
 SCHEMA = "gpudiag.probe/1"
 PRCTL = ctypes.CDLL(None).prctl
 PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+REAP_S = 2.0
 COMPILER_LIMIT_S = 120
 OUTCOMES = {0: "passed", 2: "wrong-data", 3: "failed", 4: "denied", 5: "not-built"}
 """Exit statuses of the programs: kernels/cuda/check.cuh."""
@@ -81,16 +83,28 @@ def run(command, gpus, last, limit, place):
             status = None
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
+        reap(REAP_S if status is None else 0.1)
         said.seek(0)
         detail = last_lines(said.read(1 << 16).decode("utf-8", "replace"), 1 if status == 0 else 3)
     took_s = round(time.monotonic() - started, 3)
     if status is None:
-        # Not waited for: a process that stands in the driver may not even die.
         said_last = f": {detail}" if detail else ""
         return {"gpus": gpus, "outcome": "hung", "detail": f"not done after {limit:g} s{said_last}", "took_s": took_s}
     if status < 0:
         detail = f"killed by {signal.Signals(-status).name}"
     return {"gpus": gpus, "outcome": OUTCOMES.get(status, "failed"), "detail": detail, "took_s": took_s}
+
+
+def reap(limit):
+    """Take what was killed off the process table, the program's own children too: a container's first process may not.
+
+    Not for ever: a process that stands in the driver may not even die.
+    """
+    end = time.monotonic() + limit
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < end:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.01)
 
 
 def last_lines(text, count):
@@ -118,6 +132,7 @@ def main():
     parser.add_argument("--last", action="append", default=[])
     parser.add_argument("source")
     parser.add_argument("gpus", nargs="+")
+    PRCTL(PR_SET_CHILD_SUBREAPER, 1)
     found = runs(parser.parse_args())
     sys.stdout.write(json.dumps({"schema": SCHEMA, "probe": "run_gpu_program", "ok": True, "runs": found}) + "\n")
 

@@ -98,7 +98,7 @@ static int be_rank(int gpu, int rank, int ranks, const char *path, const int *id
         NCCL(nccl.unique_id(&id));
         for (int other = 1; other < ranks; other++)
             if (write(ids[1], &id, sizeof id) != sizeof id) return kFailed;
-        std::printf("NCCL %d: %d ranks join\n", version, ranks);
+        std::printf("NCCL %d.%d.%d: %d ranks join\n", version / 10000, version / 100 % 100, version % 100, ranks);
     }
     close(ids[1]);
     if (rank != 0 && read(ids[0], &id, sizeof id) != sizeof id) return kFailed;
@@ -107,7 +107,7 @@ static int be_rank(int gpu, int rank, int ranks, const char *path, const int *id
     NCCL(nccl.join(&communicator, ranks, id, rank));
     // Few words take NCCL's low-latency protocols, many its bulk one: either can fail alone.
     for (const size_t words : {size_t(256), kWords}) {
-        if (rank == 0) std::printf("NCCL %d: all-reduce of %zu bytes\n", version, words * sizeof(uint32_t));
+        if (rank == 0) std::printf("all-reduce of %zu bytes\n", words * sizeof(uint32_t));
         add_up(nccl, communicator, words, rank, ranks);
     }
     NCCL(nccl.leave(communicator));

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from gpudiag.assets import assets
+from gpudiag.assets import asset, assets
 from gpudiag.doctor import active
 from gpudiag.model.doctor import CheckResult
 from gpudiag.model.facts import GpuSet, GpuTest
@@ -99,11 +99,49 @@ def test_an_all_reduce_that_adds_up_wrong_or_never_ends() -> None:
     assert "reset them" in hung.next_steps[0]
 
 
-def test_triton_without_a_c_compiler() -> None:
-    detail = "RuntimeError: Failed to find C compiler. Please specify via CC environment variable"
+@pytest.mark.parametrize(
+    ("detail", "step"),
+    [
+        ("RuntimeError: Failed to find C compiler. Please specify via CC environment variable", "install gcc"),
+        # As a real one ended with CC=/nonexistent/cc.
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/nonexistent/cc'", "install gcc"),
+        ("triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error", "pip show torch triton"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/opt/cuda/bin/ptxas'", "pip show torch triton"),
+    ],
+)
+def test_what_a_triton_that_does_not_compile_lacks(detail: str, step: str) -> None:
     one = GpuTest(test="triton", gpus=(0,), outcome="failed", detail=detail, took_s=2.0)
     (made,) = result("223", facts(active=ok((one,)))).findings
-    assert "gcc" in made.next_steps[0]
+    assert step in made.next_steps[0]
+
+
+FORKS = """
+import os, time
+os.fork()
+while True:
+    time.sleep(60)
+"""
+REAPER = """
+import ctypes, os, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1)
+subprocess.run([sys.executable, *sys.argv[1:]], check=True)
+try:
+    print("left", os.waitpid(-1, os.WNOHANG))
+except ChildProcessError:
+    print("none left")
+"""
+
+
+def test_nothing_is_left_of_a_test_that_hung(tmp_path: Path) -> None:
+    """Whatever takes orphans in finds none: a container's first process may not wait for them."""
+    program = tmp_path / "program.py"
+    program.write_text(FORKS)
+    probe = str(asset("probes", "run_gpu_program.py"))
+    arguments = [probe, "--limit", "1", "--capability", "90", str(program), "GPU-0"]
+    ended = subprocess.run([sys.executable, "-c", REAPER, *arguments], capture_output=True, text=True, timeout=60)
+    answer, left = ended.stdout.splitlines()
+    assert '"outcome": "hung"' in answer
+    assert left == "none left"
 
 
 def test_triton_is_tried_in_the_servers_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: GpuSet) -> None:

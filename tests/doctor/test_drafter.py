@@ -14,7 +14,7 @@ from gpudiag.model.doctor import CheckResult
 from gpudiag.model.facts import Asked, ServedBy
 from gpudiag.model.modelfiles import DraftConfig
 from gpudiag.model.reading import Failed
-from gpudiag.rules.drafter.aux_layers import PATHS
+from gpudiag.rules.drafter.aux_layers import PATHS, paths_of
 from tests.doctor.checkpoints import DRAFTED, HIDDEN, ROWS, VOCABULARY, drafter, integers, plain, save, target, truths, weights
 from tests.doctor.machines import facts, ok, result
 
@@ -54,6 +54,23 @@ def test_layers_of_each_code_path(
     given = config(nested, top)
     names = ("sglang", "sglang-deepseek", "vllm-v1", "vllm-v2")
     assert [PATHS[n][1](given, 61) for n in names] == [llama, deepseek, v1, v2]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "nested", "fed"),
+    [
+        ("Glm4MoeForCausalLM", [10, 30, 50], (11, 31, 51)),
+        ("Glm4MoeLiteForCausalLM", [10, 30, 50], (10, 30, 50)),
+        ("Glm4MoeLiteForCausalLM", [1, 30, 50], (2, 31, 51)),
+        ("MiniMaxM3SparseForCausalLM", None, (2, 30, 58)),
+        ("MiniMaxM3SparseForConditionalGeneration", None, (3, 31, 59)),
+        ("MiniMaxM3SparseForConditionalGeneration", [10, 30, 50], (11, 31, 51)),
+    ],
+)
+def test_the_code_path_of_an_architecture(architecture: str, nested: list[int] | None, fed: tuple[int, ...]) -> None:
+    """As set_eagle3_layers_to_capture of these classes reads in sglang 0.5.23."""
+    (path,) = paths_of("sglang", architecture)
+    assert PATHS[path][1](config(nested), 61) == fed
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])

@@ -32,7 +32,7 @@ def _sglang(config: DraftConfig, layers: int) -> Layers:
 
 
 def _sglang_deepseek(config: DraftConfig, layers: int) -> Layers:
-    """srt/models/deepseek_v2.py, which kimi_k25.py passes on to: adds one only if the first id is 1."""
+    """srt/models/deepseek_v2.py, which kimi_k25.py passes on to, and glm4_moe_lite.py: adds one only if the first id is 1."""
     ids = config.nested_ids
     if ids is None:
         return default(layers)
@@ -44,6 +44,12 @@ def _sglang_gpt_oss(config: DraftConfig, layers: int) -> Layers:
     if ids is None:
         return default(layers)
     return ids if max(ids) == layers else tuple(i + 1 for i in ids)
+
+
+def _sglang_minimax_m3_vl(config: DraftConfig, layers: int) -> Layers:
+    """srt/models/minimax_m3_vl.py adds one to its default as well."""
+    ids = config.nested_ids
+    return tuple(i + 1 for i in (default(layers) if ids is None else ids))
 
 
 def _vllm_v1(config: DraftConfig, layers: int) -> Layers:
@@ -61,6 +67,7 @@ PATHS: Final[dict[str, tuple[str, Callable[[DraftConfig, int], Layers]]]] = {
     "sglang": ("SGLang", _sglang),
     "sglang-deepseek": ("SGLang", _sglang_deepseek),
     "sglang-gpt-oss": ("SGLang", _sglang_gpt_oss),
+    "sglang-minimax-m3-vl": ("SGLang", _sglang_minimax_m3_vl),
     "vllm-v1": ("vLLM, model runner V1", _vllm_v1),
     "vllm-v2": ("vLLM, model runner V2 (the default)", _vllm_v2),
 }
@@ -75,6 +82,8 @@ def paths_of(engine: str, architecture: str) -> tuple[str, ...]:
     if engine == "vllm":
         return ("vllm-v2", "vllm-v1")
     lowered = architecture.lower()
-    if lowered.startswith(("deepseek", "kimi")):
+    if lowered.startswith(("deepseek", "kimi", "glm4moelite")):
         return ("sglang-deepseek",)
+    if lowered == "minimaxm3sparseforconditionalgeneration":
+        return ("sglang-minimax-m3-vl",)
     return ("sglang-gpt-oss",) if lowered.startswith("gptoss") else ("sglang",)

@@ -11,7 +11,8 @@ from gpudiag.rules.preflight.words import plural
 from gpudiag.rules.system.gpu_tests import proof, runs
 
 _HOW: Final = {"wrong-data": "computes wrong products", "hung": "never ends", "failed": "does not compile or does not run"}
-_COMPILER: Final = ("C compiler", "Python.h", "gcc", "-lcuda")
+_COMPILER: Final = ("C compiler", "Python.h", "gcc", "-lcuda", "No such file or directory")
+"""Words of the last lines where Triton finds no compiler, cannot run the one in CC, or lacks what it includes and links."""
 
 
 def evaluate(facts: Facts) -> Answer:
@@ -27,8 +28,11 @@ def evaluate(facts: Facts) -> Answer:
 
 
 def _steps(one: GpuTest) -> tuple[str, ...]:
-    if any(word in one.detail for word in _COMPILER):
-        return ("apt-get install gcc python3-dev (Triton compiles its launcher with them at run time)",)
+    if "ptxas" not in one.detail and any(word in one.detail for word in _COMPILER):
+        return (
+            "apt-get install gcc python3-dev (Triton compiles its launcher with them at run time)",
+            "echo $CC (it must be a compiler)",
+        )
     return (
         "pip show torch triton: torch names the version of Triton that it was released with",
         "export TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas, if Triton's own does not know this GPU",
