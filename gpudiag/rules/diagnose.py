@@ -19,7 +19,8 @@ from gpudiag.model.snapshot import Observation
 from gpudiag.rules.hang.standing import label
 from gpudiag.rules.registry import RULES
 from gpudiag.rules.verdict import verdict_of, verdict_without_finding
-from gpudiag.waits.device import UNCLEAR, WAITING, sync_frame
+from gpudiag.waits.device import sync_frame
+from gpudiag.waits.gpus import UNCLEAR, WAITING
 from gpudiag.waits.motion import AWAKE, BUSY, Motion
 from gpudiag.waits.nccl import launched
 from gpudiag.waits.picture import Picture

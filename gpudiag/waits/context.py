@@ -18,12 +18,12 @@ from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
 from gpudiag.model.stack import Frame, PyStack
 from gpudiag.model.wait import Need, Wait, WaitKind
+from gpudiag.waits.communicators import Group, groups
 from gpudiag.waits.demand import Demand, demand
-from gpudiag.waits.device import Device, devices
+from gpudiag.waits.gpus import Device, devices
 from gpudiag.waits.index import Index
 from gpudiag.waits.lost import Lost, lost
 from gpudiag.waits.motion import Motion, Motions
-from gpudiag.waits.nccl import Group, groups
 
 Mode = Literal["read", "write", "acquire", "poll", "child", "arrive", "event"]
 

@@ -7,16 +7,14 @@ whoever is missing. What is left is weaker: who spins and who idles.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gpudiag.model.finding import Evidence
 from gpudiag.model.server import Member
-from gpudiag.waits.device import WAITING
+from gpudiag.waits.communicators import leads
+from gpudiag.waits.context import Context, Edge
+from gpudiag.waits.gpus import WAITING
 from gpudiag.waits.motion import Motion
-from gpudiag.waits.nccl import leads, waiters
-
-if TYPE_CHECKING:
-    from gpudiag.waits.context import Context, Edge
+from gpudiag.waits.nccl import waiters
 
 
 def edges(context: Context) -> Iterator[Edge]:

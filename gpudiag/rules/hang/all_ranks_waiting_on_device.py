@@ -8,7 +8,7 @@ from gpudiag.model.finding import Evidence, Finding
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.devices import NAME_THE_KERNEL, kernel_culprit, resident_all_along, waits_on_device
-from gpudiag.waits.nccl import Group, source
+from gpudiag.waits.communicators import Group, source
 from gpudiag.waits.picture import Picture
 
 CANDIDATES = (

@@ -11,8 +11,9 @@ from gpudiag.model.finding import Evidence, Finding
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import consequences, culprit, label
+from gpudiag.waits.communicators import Lead, leads
 from gpudiag.waits.graph import Cause
-from gpudiag.waits.nccl import Lead, lead_evidence, leads
+from gpudiag.waits.nccl import lead_evidence
 from gpudiag.waits.picture import Picture
 
 

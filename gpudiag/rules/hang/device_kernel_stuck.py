@@ -9,7 +9,8 @@ from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.devices import NAME_THE_KERNEL, kernel_culprit, rank_of_kernel, resident_all_along
 from gpudiag.rules.hang.standing import consequences, label, waited_for
-from gpudiag.waits.nccl import Lead, lead_evidence, leads
+from gpudiag.waits.communicators import Lead, leads
+from gpudiag.waits.nccl import lead_evidence
 from gpudiag.waits.picture import Picture
 
 

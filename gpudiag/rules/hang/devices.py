@@ -6,7 +6,7 @@ from gpudiag.model.finding import Culprit, Evidence
 from gpudiag.model.node import Node
 from gpudiag.model.server import Member
 from gpudiag.rules.hang.standing import culprit
-from gpudiag.waits.device import WAITING, Device
+from gpudiag.waits.gpus import WAITING, Device
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpudiag.model.finding import Evidence
 from gpudiag.model.server import Member
 from gpudiag.rules.confidence import Link
-from gpudiag.waits.device import Device
-from gpudiag.waits.nccl import source
+from gpudiag.waits.communicators import source
+from gpudiag.waits.gpus import Device
 from gpudiag.waits.picture import Picture
 
 ENGINES = ("sglang", "vllm")

@@ -8,7 +8,7 @@ from typing import Final
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import culprit, label
-from gpudiag.waits.nccl import End, source
+from gpudiag.waits.communicators import End, source
 from gpudiag.waits.picture import Picture
 
 IN_PROGRESS: Final = 7
