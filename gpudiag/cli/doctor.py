@@ -92,11 +92,12 @@ def doctor(
             "build": build,
             "algorithm": algorithm,
             "tp": tp,
-            "active": active,
+            "active": active and _needs_gpus(checks),
+            "tests": _tests(checks) if only else (),
         }
         depth = "fast" if fast else "deep" if deep else "full"
         asked = _asked({**plain, "depth": depth, "gpus_for": gpus_for, "ports": port}, pythons)
-        if active:
+        if asked.active:
             say("--active moves data between the GPUs; a machine with broken peer access may need a reset afterwards")
         facts = _read(asked)
     results = judge.judge(facts, checks)
@@ -118,6 +119,17 @@ def _chosen(only: tuple[str, ...]) -> tuple[Check, ...]:
     if missing:
         raise UsageError(f"there is no check {missing[0]}", help="gpudiag doctor --list")
     return tuple(dict.fromkeys(check for check in found if check is not None))
+
+
+def _tests(checks: tuple[Check, ...]) -> tuple[str, ...]:
+    """The tests on the GPUs that these checks need."""
+    from gpudiag.rules.system.gpu_tests import TESTS_OF
+
+    return tuple(name for check in checks for name in TESTS_OF.get(check.info.code, ()))
+
+
+def _needs_gpus(checks: tuple[Check, ...]) -> bool:
+    return bool(_tests(checks))
 
 
 def _asked(plain: dict[str, Any], pythons: tuple[str, ...]) -> Asked:

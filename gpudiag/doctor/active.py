@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import permutations
 from typing import Final
 
@@ -37,6 +37,9 @@ _PEER_COPY: Final = Test(name="peer_copy", source="cuda/peer_copy.cu")
 _PEER_IPC: Final = Test(name="peer_ipc", source="cuda/peer_ipc.cu")
 _ALL_REDUCE: Final = Test(name="all_reduce", source="cuda/all_reduce.cu", limit_s=60.0)
 
+TESTS: Final = (_SMOKE, _TRITON, _PEER_COPY, _PEER_IPC, _ALL_REDUCE)
+"""In the order in which they are run: what uses one GPU first."""
+
 
 class _Run(Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...]
@@ -45,10 +48,12 @@ class _Run(Struct, frozen=True, kw_only=True):
     took_s: float
 
 
-def run(gpus: GpuSet, environment: Environment | None, variables: Mapping[str, str]) -> Reading[tuple[GpuTest, ...]]:
+def run(
+    gpus: GpuSet, environment: Environment | None, variables: Mapping[str, str], wanted: Collection[str] = ()
+) -> Reading[tuple[GpuTest, ...]]:
     """Smoke on each GPU that a server would see, then what every pair shares, then all together; nothing after a hang.
 
-    `environment` is the server's: its Triton and its NCCL are used.
+    `environment` is the server's: its Triton and its NCCL are used. `wanted` are names of tests; empty for all.
     """
     seen = visible(gpus.gpus, variables.get("CUDA_VISIBLE_DEVICES"))
     if not seen:
@@ -57,8 +62,10 @@ def run(gpus: GpuSet, environment: Environment | None, variables: Mapping[str, s
     pairs: Sets = list(permutations(seen, 2))[:_MAX_PAIRS]
     found: list[GpuTest] = []
     at = 0.0
-    for test in (_SMOKE, _TRITON, _PEER_COPY, _PEER_IPC, _ALL_REDUCE):
+    for test in TESTS:
         sets = alone if test in (_SMOKE, _TRITON) else pairs
+        if wanted and test.name not in wanted:
+            continue
         if test is _TRITON and (environment is None or environment.package("triton") is None):
             continue
         if test is _PEER_IPC:

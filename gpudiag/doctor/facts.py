@@ -60,7 +60,9 @@ def read(asked: Asked, root: Root | None = None) -> Facts:
         facts = _with_install(facts, asked.python)
     if asked.active:
         gpus = machine.gpus
-        facts = replace(facts, active=active.run(gpus.value, _environment(facts), os.environ) if isinstance(gpus, Ok) else gpus)
+        facts = replace(
+            facts, active=active.run(gpus.value, _environment(facts), os.environ, asked.tests) if isinstance(gpus, Ok) else gpus
+        )
     return replace(facts, took_s=round(time.perf_counter() - started, 3))
 
 

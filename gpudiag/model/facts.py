@@ -32,6 +32,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     tp: int = 1
     depth: Literal["fast", "full", "deep"] = "full"
     active: bool = False
+    tests: tuple[str, ...] = ()
+    """With `active`, only these tests on the GPUs; empty for all."""
     gpus_for: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
     build: str | None = None

@@ -17,6 +17,8 @@ from gpudiag.model.doctor import CheckResult
 from gpudiag.model.facts import GpuSet, GpuTest
 from gpudiag.model.install import Environment, Package
 from gpudiag.model.reading import Failed, Ok
+from gpudiag.rules.preflight import registry
+from gpudiag.rules.system.gpu_tests import TESTS_OF
 from tests.doctor.machines import facts, gpu, gpu_set, ok, result
 
 COMPILER = """#!/bin/sh
@@ -41,7 +43,8 @@ def ran(
     compiler.write_text(COMPILER.format(program=program))
     compiler.chmod(0o755)
     monkeypatch.setenv("NVCC", str(compiler))
-    monkeypatch.setattr(active, "_PEER_COPY", msgspec.structs.replace(active._PEER_COPY, limit_s=1.0))
+    hasty = tuple(msgspec.structs.replace(t, limit_s=1.0) if t.name == "peer_copy" else t for t in active.TESTS)
+    monkeypatch.setattr(active, "TESTS", hasty)
     found = active.run(gpus, None, variables or {})
     assert isinstance(found, Ok), found
     return found.value
@@ -59,6 +62,22 @@ def test_all_tests_run_on_each_gpu_and_each_pair(tmp_path: Path, monkeypatch: py
         ("all_reduce", (0, 1)),
     ]
     assert [result(code, facts(active=ok(found))).status for code in ("218", "403", "219")] == ["ok", "ok", "ok"]
+
+
+def test_only_what_a_check_needs_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: GpuSet) -> None:
+    compiler = tmp_path / "nvcc"
+    compiler.write_text(COMPILER.format(program="echo passed"))
+    compiler.chmod(0o755)
+    monkeypatch.setenv("NVCC", str(compiler))
+    found = active.run(two, None, {}, TESTS_OF["GPD219"])
+    assert isinstance(found, Ok)
+    assert [r.test for r in found.value] == ["all_reduce"]
+
+
+def test_every_test_belongs_to_a_check() -> None:
+    tests = [name for names in TESTS_OF.values() for name in names]
+    assert sorted(tests) == sorted(t.name for t in active.TESTS)
+    assert all(registry.check(code) is not None for code in TESTS_OF)
 
 
 def test_programs_see_the_gpus_that_are_tested_and_nothing_else(

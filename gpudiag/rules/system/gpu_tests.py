@@ -11,6 +11,13 @@ from gpudiag.rules.confidence import Link
 from gpudiag.rules.preflight.base import Answer, seen, skipped, unknown, unread
 
 BAD: Final = frozenset({"wrong-data", "hung", "failed"})
+TESTS_OF: Final[dict[str, tuple[str, ...]]] = {
+    "GPD218": ("smoke",),
+    "GPD223": ("triton",),
+    "GPD403": ("peer_copy", "peer_ipc"),
+    "GPD219": ("all_reduce",),
+}
+"""What each check needs of --active."""
 WEDGED: Final = "the GPUs may be busy for ever now: nvidia-smi, and reset them or reboot before you go on"
 
 
