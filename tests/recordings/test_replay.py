@@ -11,7 +11,7 @@ import pytest
 from gpudiag.model.process import Process, Syscall
 from gpudiag.model.reading import Failed, Ok, Unavailable
 from gpudiag.model.report import Report
-from gpudiag.model.snapshot import Observation
+from gpudiag.model.snapshot import Observation, Snapshot
 from gpudiag.session.load import load
 from tests.support.diagnosing import SOURCES, Source, describe, judge, without
 
@@ -198,3 +198,110 @@ def test_a_dead_rank_that_lives_is_not_dead() -> None:
 
     snapshots = tuple(msgspec.structs.replace(s, processes=revived(s.processes)) for s in observation.snapshots)
     assert code_of(judge(Observation(snapshots=snapshots))) != "GPD304"
+
+
+MOVES = sorted(
+    p.stem
+    for p in RECORDINGS
+    if (expected(p) or "GPD304")[3:]
+    in {"301", "302", "306", "307", "308", "309", "312", "313", "319", "320", "322", "323", "325", "326", "327", "328"}
+)
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_the_verdict_changes_when_every_culprit_moves(name: str) -> None:
+    """The twin of a hang: the same processes, and the named threads take other lines and processor time."""
+    observation = read(name)
+    before = judge(observation).verdict
+    for culprit in before.culprits:
+        assert culprit.pid is not None
+        observation = altered(observation, moving_thread(culprit.pid, culprit.tid or culprit.pid))
+    after = judge(observation).verdict
+    assert (after.code, after.culprits[:1]) != (before.code, before.culprits[:1]), describe(judge(observation))
+
+
+def moving_thread(pid: int, tid: int) -> Change:
+    """One thread takes another line and some processor time in every look, and sleeps in no call."""
+
+    def change(process: Process, look: int) -> Process:
+        if process.pid != pid:
+            return process
+        threads = tuple(
+            msgspec.structs.replace(t, run_ns=(t.run_ns or 0) + look * 300_000_000, state="R") if t.tid == tid else t
+            for t in process.threads
+        )
+        process = msgspec.structs.replace(process, threads=threads, syscalls=_without_call(process, tid))
+        if not isinstance(process.stacks, Ok):
+            return process
+        stacks = tuple(
+            msgspec.structs.replace(
+                s, owns_gil=False, frames=(msgspec.structs.replace(s.frames[0], line=s.frames[0].line + look), *s.frames[1:])
+            )
+            if s.tid == tid and s.frames
+            else s
+            for s in process.stacks.value
+        )
+        return msgspec.structs.replace(process, stacks=Ok(value=stacks, at=process.stacks.at))
+
+    return change
+
+
+def test_a_compiler_that_sleeps_is_not_at_work() -> None:
+    observation = read("GPD314-slow-compile")
+    pid = culprit_pid("GPD314-slow-compile")
+    first = observation.first.process(pid)
+    assert first is not None
+
+    def asleep(process: Process, _: int) -> Process:
+        return (
+            msgspec.structs.replace(first, state="S", threads=tuple(msgspec.structs.replace(t, state="S") for t in first.threads))
+            if process.pid == pid
+            else process
+        )
+
+    assert code_of(judge(altered(observation, asleep))) != "GPD314"
+
+
+@pytest.mark.parametrize("name", ["GPD318-idle", "GPD318-vllm-idle", "GPD318-sglang-idle"])
+def test_a_server_that_owes_an_answer_is_not_idle(name: str) -> None:
+    """A client has sent something 40 s ago and got nothing back."""
+    observation = read(name)
+    assert isinstance(observation.last.sockets, Ok)
+    listening = next(
+        s
+        for s in observation.last.sockets.value
+        if s.state == "LISTEN" and s.inode in _owned(observation, observation.last.roots[0])
+    )
+    client = msgspec.structs.replace(
+        listening,
+        inode=99_999_999,
+        state="ESTABLISHED",
+        remote="127.0.0.1:9",
+        last_received_ms=40_000,
+        last_sent_ms=50_000,
+        bytes_received=99,
+        bytes_sent=1,
+    )
+
+    def asked(process: Process, _: int) -> Process:
+        if process.pid != observation.last.roots[0] or not isinstance(process.fds, Ok):
+            return process
+        fd = msgspec.structs.replace(
+            process.fds.value[0], fd=999, kind="socket", inode=client.inode, target=f"socket:[{client.inode}]"
+        )
+        return msgspec.structs.replace(process, fds=Ok(value=(*process.fds.value, fd), at=process.fds.at))
+
+    def with_client(snapshot: Snapshot) -> Snapshot:
+        assert isinstance(snapshot.sockets, Ok)
+        return msgspec.structs.replace(snapshot, sockets=Ok(value=(*snapshot.sockets.value, client), at=snapshot.sockets.at))
+
+    pending = altered(observation, asked)
+    pending = Observation(snapshots=tuple(with_client(s) for s in pending.snapshots))
+    assert code_of(judge(pending)) != "GPD318"
+
+
+def _owned(observation: Observation, pid: int) -> set[int | None]:
+    process = observation.last.process(pid)
+    assert process is not None
+    assert isinstance(process.fds, Ok)
+    return {fd.inode for fd in process.fds.value}
