@@ -2,6 +2,8 @@
 """Comparing flight-recorder dumps: gpudiag beside `torchfrtrace` on the same files, time, memory and verdict.
 
 The dumps are made up (tests/flight_recorder/dumps.py). --torch names a Python that has torch; without it only gpudiag runs.
+Beside wall time stands processor time, which a busy machine changes less: gpudiag uses a process for each processor,
+torchfrtrace one. The last line of a kind gives the time for each rank at each size: equal numbers are linear growth.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -31,42 +34,52 @@ print("gpudiag:", reading.value.records, "records,", len(reading.value.problems)
 THEIRS = "import sys; from torch.distributed.flight_recorder.fr_trace import main; main(sys.argv[1:])"
 
 
-def measured(command: list[str]) -> tuple[float, float, str]:
-    """Seconds, MiB of the largest process below, and the last lines of output."""
+class Run(NamedTuple):
+    """Wall and processor time in seconds, MiB of the largest process below, and the end of the output."""
+
+    wall_s: float
+    cpu_s: float
+    mib: float
+    said: str
+
+
+def measured(command: list[str]) -> Run:
     watcher = (
         "import os,resource,subprocess,sys,time\n"
         "t=time.perf_counter(); p=subprocess.run(sys.argv[1:],stdout=subprocess.PIPE,stderr=subprocess.STDOUT)\n"
-        "print(time.perf_counter()-t, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss/1024)\n"
+        "u=resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print(time.perf_counter()-t, u.ru_utime+u.ru_stime, u.ru_maxrss/1024)\n"
         "sys.stdout.write(p.stdout.decode(errors='replace')[-6000:])\n"
     )
     done = subprocess.run([sys.executable, "-c", watcher, *command], capture_output=True, text=True, cwd=ROOT, check=False)
     first, _, rest = done.stdout.partition("\n")
-    seconds, mib = map(float, first.split())
-    return seconds, mib, rest
+    wall_s, cpu_s, mib = map(float, first.split())
+    return Run(wall_s, cpu_s, mib, rest)
 
 
-def compare(ranks: int, records: int, fault: Fault, torch: str | None) -> None:
+def compare(ranks: int, records: int, fault: Fault, torch: str | None) -> tuple[float, float]:
+    """Print one comparison; milliseconds for each rank that gpudiag took, by the clock and of processors."""
     with tempfile.TemporaryDirectory() as directory:
         where = Path(directory) / "dumps"
         write(where, ranks, records, fault, at=records, odd=min(5, ranks - 1))
-        ours_s, ours_mib, said = measured([sys.executable, "-c", OURS, str(where)])
-        print(f"{fault:8} {ranks:5} ranks x {records}: gpudiag {ours_s:6.1f} s, largest process {ours_mib:6.0f} MiB")
-        print("   " + "\n   ".join(said.strip().splitlines()[-2:]))
-        if torch is None:
-            return
-        theirs_s, theirs_mib, said = measured([torch, "-c", THEIRS, str(where), "-p", "dump_"])
-        print(f"{'':8} torchfrtrace {theirs_s:6.1f} s, {theirs_mib:6.0f} MiB: {theirs_s / ours_s:.1f} times as long")
-        told = [
-            line
-            for line in said.splitlines()
-            if any(w in line for w in ("ismatch", "MISMATCH", "missing", "UNDECIDED", "no errors"))
-        ]
-        print("   torchfrtrace: " + "\n   ".join(line[:200] for line in told[-3:]))
+        ours = measured([sys.executable, "-c", OURS, str(where)])
+        print(f"{fault:8} {ranks:5} ranks x {records}")
+        print(f"  gpudiag      {ours.wall_s:6.1f} s, processor {ours.cpu_s:6.1f} s, largest process {ours.mib:5.0f} MiB")
+        print("   " + "\n   ".join(ours.said.strip().splitlines()[-2:]))
+        if torch is not None:
+            theirs = measured([torch, "-c", THEIRS, str(where), "-p", "dump_"])
+            ratio, cpu_ratio = theirs.wall_s / ours.wall_s, theirs.cpu_s / ours.cpu_s
+            print(f"  torchfrtrace {theirs.wall_s:6.1f} s, processor {theirs.cpu_s:6.1f} s, {theirs.mib:5.0f} MiB:", end=" ")
+            print(f"{ratio:.1f} times as long, {cpu_ratio:.1f} times the processor")
+            telling = ("ismatch", "MISMATCH", "missing", "UNDECIDED", "no errors")
+            told = [line for line in theirs.said.splitlines() if any(w in line for w in telling)]
+            print("   torchfrtrace: " + "\n   ".join(line[:200] for line in told[-3:]))
+    return ours.wall_s / ranks * 1e3, ours.cpu_s / ranks * 1e3
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("--ranks", default="256,512,1024", help="comma-separated numbers of ranks")
     parser.add_argument("--records", type=int, default=2000)
     parser.add_argument("--torch", help="a Python with torch, for torchfrtrace")
     parser.add_argument("--faults", default="missing", help="comma-separated: missing,type,size,dtype,state")
@@ -74,7 +87,12 @@ def main() -> None:
     faults: list[Fault] = ["missing", "type", "size", "dtype", "state"]
     for fault in faults:
         if fault in options.faults.split(","):
-            compare(options.ranks, options.records, fault, options.torch)
+            sizes = [int(n) for n in options.ranks.split(",")]
+            each_ms = {ranks: compare(ranks, options.records, fault, options.torch) for ranks in sizes}
+            print(
+                "  ms for each rank: " + ", ".join(f"{w:.1f} ({c:.1f} of processors) of {n}" for n, (w, c) in each_ms.items()),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -99,14 +99,14 @@ def _add_silent(columns: dict[str, list[_Rank]], ranks: list[RankSummary]) -> No
             if not summary.whole or summary.rank not in members or group in summary.groups or not others:
                 continue
             if min(r.first for r in others) == 1:
-                others.append(_Rank(summary.rank, summary.dump, summary.written_at, 1, array("H"), b""))
+                others.append(_Rank(summary.rank, summary.dump, summary.written_at, 1, array("I"), b""))
 
 
 def _column(summary: RankSummary, record: GroupRecord, renumber: list[int] | None) -> _Rank:
-    signatures = array("H")
-    signatures.frombytes(record.signatures)
-    if renumber is not None:
-        signatures = array("H", [renumber[n] for n in signatures])
+    own = array("H")
+    own.frombytes(record.signatures)
+    # All workers together may have more signatures than sixteen bits can number.
+    signatures = array("I", own if renumber is None else [renumber[n] for n in own])
     return _Rank(summary.rank, summary.dump, summary.written_at, record.first, signatures, record.states)
 
 

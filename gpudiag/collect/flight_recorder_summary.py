@@ -6,6 +6,7 @@ import marshal
 import re
 from array import array
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,8 @@ MOST_SIGNATURES: Final = 65_535
 MOST_MEMBERS: Final = 65_536
 COMPLETED: Final = 1
 """State of a record that is finished. Gloo's stay 'scheduled' and are retired (torch 2.13)."""
+_PLACE: Final = itemgetter("is_p2p", "p2p_seq_id", "process_group", "collective_seq_id", "state")
+_CALL: Final = itemgetter("profiling_name", "input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
 _P2P: Final = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
 _RANK_IN_NAME: Final = re.compile(r"(\d{1,7})(?:\.[A-Za-z]\w{0,9})?$")
 
@@ -78,6 +81,17 @@ class Share(Struct, frozen=True, array_like=True):
     refused: dict[str, str]
 
 
+class _Column:
+    """A rank's collectives in one group so far; `due` is the number of the next."""
+
+    __slots__ = ("due", "first", "signatures", "states")
+
+    def __init__(self, first: int) -> None:
+        self.first = self.due = first
+        self.signatures = array("H")
+        self.states = bytearray()
+
+
 class Summarizer:
     """Reduces dumps one after the other, with one table of signatures for all of them."""
 
@@ -87,35 +101,33 @@ class Summarizer:
 
     def summarize(self, dump: dict[str, Any], source: Dump, written_at: float) -> RankSummary:
         """Raises ValueError where a dump has too many different operations, KeyError or TypeError where its form is another."""
-        columns: dict[str, tuple[int, array[int], bytearray]] = {}
+        columns: dict[str, _Column] = {}
         pending: list[Pending] = []
         names: dict[str, str] = {}
         groups = _mapping(dump.get("pg_config"))
         members = {str(g): _members(_mapping(v).get("ranks")) for g, v in groups.items()}
         for entry in dump["entries"]:
-            if entry["is_p2p"] and entry["p2p_seq_id"]:
+            is_p2p, p2p_number, group, sequence, state = _PLACE(entry)
+            if is_p2p and p2p_number:
                 pending += _pending(entry, members)
                 continue
-            group = entry["process_group"][0]
-            sequence = entry["collective_seq_id"]
-            column = columns.get(group)
-            if column is None or sequence > column[0] + len(column[1]):
+            column = columns.get(group[0])
+            if column is None or sequence > column.due:
                 # A ring buffer that wrapped around begins somewhere; after a gap only what follows counts.
-                column = columns[group] = (sequence, array("H"), bytearray())
-                names[str(group)] = str(entry["process_group"][1])[:100]
-            if sequence < column[0] + len(column[1]):
+                column = columns[group[0]] = _Column(sequence)
+                names[str(group[0])] = str(group[1])[:100]
+            elif sequence < column.due:
                 continue
-            column[1].append(self._number(entry))
-            column[2].append(COMPLETED if entry["state"] == "completed" or entry.get("retired") else 0)
+            column.due += 1
+            column.signatures.append(self._number(entry))
+            column.states.append(COMPLETED if state == "completed" or entry.get("retired") else 0)
         return RankSummary(
             rank=_rank(dump, source.path),
             dump=source.argument,
             written_at=written_at,
             whole=not dump["entries"] or dump["entries"][0].get("record_id") == 0,
             records=len(dump["entries"]),
-            groups={
-                str(g): GroupRecord(first, numbers.tobytes(), bytes(states)) for g, (first, numbers, states) in columns.items()
-            },
+            groups={str(g): GroupRecord(c.first, c.signatures.tobytes(), bytes(c.states)) for g, c in columns.items()},
             members=members,
             descriptions=names | {str(g): str(_mapping(v).get("desc", ""))[:100] for g, v in groups.items()},
             pending=tuple(pending),
@@ -123,10 +135,7 @@ class Summarizer:
 
     def _number(self, entry: dict[str, Any]) -> int:
         # Version 2 of marshal has no back references, so equal values give equal bytes.
-        key = marshal.dumps(
-            (entry["profiling_name"], entry["input_sizes"], entry["output_sizes"], entry["input_dtypes"], entry["output_dtypes"]),
-            2,
-        )
+        key = marshal.dumps(_CALL(entry), 2)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.table)

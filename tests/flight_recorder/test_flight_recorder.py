@@ -13,7 +13,7 @@ from gpudiag.collect.flight_recorder import analyze
 from gpudiag.collect.flight_recorder_load import Dump, RefusedError, load
 from gpudiag.model.collective import FlightAnalysis
 from gpudiag.model.reading import Ok, Unavailable
-from tests.flight_recorder.dumps import Fault, dump, entry, write
+from tests.flight_recorder.dumps import Fault, dump, entry, p2p, write
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -88,6 +88,55 @@ def test_dumps_of_real_hangs(name: str, kinds: list[str]) -> None:
         assert (found.problems[0].sequence, found.problems[0].absent) == (21, (1,))
     if name == "stuck_kernel":
         assert found.in_flight == {"0": 1}
+
+
+def test_a_member_that_never_came_to_a_group_is_missing_from_its_first_call(tmp_path: Path) -> None:
+    for rank in range(3):
+        one = dump(rank, 3, 4)
+        one["pg_config"]["7"] = {"name": "7", "desc": "tp", "ranks": "[0, 1, 2]"}
+        if rank != 1:
+            one["entries"].append({**entry(1, done=False), "process_group": ("7", "tp")})
+        (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(one, 2))
+    (problem,) = analysis(sorted(tmp_path.iterdir())).problems
+    assert (problem.kind, problem.description, problem.sequence, problem.absent) == ("missing", "tp", 1, (1,))
+
+
+def test_a_ring_that_wrapped_around_says_nothing_of_groups_that_are_not_in_it(tmp_path: Path) -> None:
+    for rank in range(2):
+        one = dump(rank, 2, 4)
+        one["pg_config"]["7"] = {"name": "7", "desc": "tp", "ranks": "[0, 1]"}
+        if rank:
+            one["entries"] = one["entries"][1:]
+        else:
+            one["entries"].append({**entry(1), "process_group": ("7", "tp")})
+        (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(one, 2))
+    assert analysis(sorted(tmp_path.iterdir())).problems == ()
+
+
+def test_a_send_counts_ranks_within_its_group(tmp_path: Path) -> None:
+    for rank in range(8):
+        one = dump(rank, 8, 3)
+        one["pg_config"]["3"] = {"name": "3", "desc": "pp", "ranks": "[2, 6]"}
+        if rank == 2:
+            one["entries"].append({**p2p(4, "send", 0, 1), "process_group": ("3", "pp")})
+        (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(one, 2))
+    (problem,) = analysis(sorted(tmp_path.iterdir())).problems
+    assert (problem.sides[0].ranks, problem.sides[0].operation, problem.absent) == ((2,), "send 2 to 6", (6,))
+
+
+def test_gloo_retires_what_it_finished() -> None:
+    found = analysis(sorted((RECORDED / "gloo_dtype").iterdir()))
+    assert [(p.kind, p.sequence, p.description) for p in found.problems] == [("dtype", 21, "default_pg")]
+    assert all(side.state == "not completed" for side in found.problems[0].sides)
+
+
+def test_how_long_a_call_waited_is_told_where_the_clock_makes_sense(tmp_path: Path) -> None:
+    paths = write(tmp_path, 2, 5, "missing")
+    for written_at, waited_s in ((1_795_977_507.5, 7.5), (1_000_000_000.0, None)):
+        for path in paths:
+            os.utime(path, (written_at, written_at))
+        (side,) = analysis(paths).problems[0].sides
+        assert side.waited_s == waited_s
 
 
 class _Runs:

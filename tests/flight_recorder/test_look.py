@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import signal
@@ -26,6 +27,7 @@ from gpudiag.session.load import load
 from gpudiag.session.record import save
 from gpudiag.session.redact import Redactor
 from tests.flight_recorder.dumps import dump, write
+from tests.support.checkout import ROOT
 
 JOB = Path(__file__).parent / "programs" / "job.py"
 QUIET = LookOptions(stacks="none")
@@ -174,3 +176,14 @@ def test_a_recording_keeps_the_comparison_without_names(tmp_path: Path) -> None:
     assert "brunhilde" not in where
     assert where.endswith("/serve/model.py:45)")
     assert kept.problems[0].sides[0].ranks == analysis(seen).problems[0].sides[0].ranks
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    with job(tmp_path) as (root, *_):
+        command = [sys.executable, "-m", "gpudiag", "attach", str(root), "--flight-recorder", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=90)
+    verdict = json.loads(done.stdout)["verdict"]
+    assert (verdict["code"], {c["rank"] for c in verdict["culprits"]}) == ("GPD302", {0, 1}), done.stderr
+    assert "[[8192]]" in verdict["title"]
+    assert "has each rank that offers a pipe write its dump file anew" in done.stderr

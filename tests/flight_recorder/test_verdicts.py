@@ -24,6 +24,12 @@ from tests.flight_recorder.dumps import write
 from tests.gpu.test_replay import RECORDINGS, each, judged, neither, no_counters, no_gpus, no_nccl, no_stacks, observation
 
 RECORDED = Path(__file__).parent / "recorded"
+ARMED = {
+    "armed_missing_rank": "GPD301",
+    "armed_graph_missing": "GPD301",
+    "armed_stuck_kernel": "GPD311",
+    "armed_two_comms": "GPD303",
+}
 HELD = {"no_counters": no_counters, "no_gpus": no_gpus, "no_nccl": no_nccl, "neither": neither, "no_stacks": no_stacks}
 
 
@@ -119,7 +125,21 @@ def test_what_keeps_the_missing_rank_is_still_the_verdict(tmp_path: Path, scenar
     assert armed.verdict.code == plain.verdict.code
 
 
-@pytest.mark.parametrize("name", ["armed_missing_rank", "armed_graph_missing", "armed_stuck_kernel", "armed_two_comms"])
+@pytest.mark.parametrize("change", ["no_nccl", "neither"])
+def test_opposite_orders_show_without_counts(change: str) -> None:
+    report = judged(each(observation(RECORDINGS / "converted" / "armed_two_comms.gpudiag"), HELD[change]))
+    assert (report.verdict.code, {c.rank for c in report.verdict.culprits}) == ("GPD303", {0, 1})
+    assert "all_reduce 21 of group default_pg" in claims(report)
+
+
+@pytest.mark.parametrize("change", HELD, ids=str)
+@pytest.mark.parametrize("name", sorted(ARMED))
+def test_armed_recordings_with_the_rest_withheld_are_right_or_say_nothing(name: str, change: str) -> None:
+    verdict = judged(each(observation(RECORDINGS / "converted" / f"{name}.gpudiag"), HELD[change])).verdict
+    assert verdict.code in (ARMED[name], None), verdict.title
+
+
+@pytest.mark.parametrize("name", sorted(ARMED))
 def test_armed_recordings_carry_their_dumps(name: str) -> None:
     reading = observation(RECORDINGS / "converted" / f"{name}.gpudiag").last.flight
     assert isinstance(reading, Ok)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -38,7 +38,9 @@ pytestmark = [
     pytest.mark.skipif(not has_driver() or find_spec("torch") is None, reason="needs two GPUs and torch"),
 ]
 
-EXPECTED: dict[str, tuple[set[str | None], set[int]]] = {
+Expected: TypeAlias = dict[str, tuple[set[str | None], set[int]]]
+
+EXPECTED: Expected = {
     "missing_rank": ({"GPD301"}, {1}),
     "other_operation": ({"GPD302"}, {0, 1}),
     "other_size": ({None, "GPD318"}, set()),
@@ -60,15 +62,43 @@ EXPECTED: dict[str, tuple[set[str | None], set[int]]] = {
 """Codes that are right, None for no finding, and the ranks that must be named as culprits (empty: any)."""
 
 
+ARMED: Expected = {
+    "missing_rank": ({"GPD301"}, {1}),
+    "other_operation": ({"GPD302"}, {0, 1}),
+    "other_size": ({"GPD302"}, {0, 1}),
+    "cross_order": ({"GPD303"}, {0, 1}),
+    "send_without_recv": ({"GPD325"}, {0, 1}),
+    "busy": ({None}, set()),
+    "idle": ({None, "GPD318"}, set()),
+}
+"""The same for ranks that were started with a flight recorder to ask."""
+
+
+def armed(directory: Path) -> dict[str, str]:
+    """The variables that a launcher sets so that torch's flight recorder can be asked for."""
+    return {
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_ENABLE_MONITORING": "1",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(directory / "fr_pipe_"),
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(directory / "fr_dump_"),
+        "TORCH_FR_DUMP_TEMP_FILE": str(directory / "fr_dump_"),
+    }
+
+
 class Scene:
     """The ranks of one scenario: importing, then in it."""
 
-    def __init__(self, name: str, directory: Path, port: int) -> None:
+    def __init__(self, name: str, directory: Path, port: int, *, arm: bool = False) -> None:
         self.name = name
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
+        environ = {**os.environ, **(armed(directory) if arm else {})}
         command = [sys.executable, str(HERE / "programs" / "launcher.py"), name, str(port), str(directory)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, cwd="/")
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, cwd="/", env=environ
+        )
 
     def enter(self) -> None:
         self._hear(b"imported\n")
@@ -158,8 +188,8 @@ def row(name: str, run: int, how: str, report: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def is_right(shown: dict[str, Any], name: str) -> bool:
-    codes, ranks = EXPECTED[name]
+def is_right(shown: dict[str, Any], name: str, expected: Expected = EXPECTED) -> bool:
+    codes, ranks = expected[name]
     return shown["code"] in codes and (not ranks or ranks <= set(shown["culprits"]))
 
 
@@ -181,3 +211,19 @@ def test_scenario(scenes: Scenes, name: str, run: int) -> None:
     assert is_right(plain, name), plain
     if run == 0:
         assert is_right(without, name) or without["status"] == "insufficient", without
+
+
+@pytest.mark.parametrize("name", ARMED)
+@pytest.mark.parametrize("run", range(REPEAT))
+def test_armed_scenario(scenes: Scenes, tmp_path: Path, name: str, run: int) -> None:
+    directory = Path(RECORDINGS) / f"armed-{name}-{run}" if RECORDINGS else tmp_path
+    scene = Scene(name, directory, 29_900 + REPEAT * list(ARMED).index(name) + run, arm=True)
+    try:
+        scene.enter()
+        options = ("--flight-recorder", "--record", str(directory / f"armed_{name}.gpudiag"))
+        shown = row(name, run, "armed", attach(scene.rank0, *options))
+        scenes.rows.append(shown)
+    finally:
+        scene.close()
+    assert shown["stopped_s"] == 0
+    assert is_right(shown, name, ARMED), shown
