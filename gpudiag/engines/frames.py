@@ -77,6 +77,7 @@ COMMON: tuple[WaitFrame, ...] = (
         kind="store",
         need="reply",
     ),
+    WaitFrame(file="torch/utils/file_baton.py", functions=("FileBaton.wait",), kind="file-lock", need="reply"),
     WaitFrame(file="concurrent/futures/thread.py", functions=("_worker",), kind="event", need="work"),
     WaitFrame(file="multiprocessing/pool.py", functions=("worker",), kind=None, need="work"),
     WaitFrame(file="multiprocessing/resource_tracker.py", functions=("main",), kind=None, need="work"),

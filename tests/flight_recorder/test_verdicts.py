@@ -100,7 +100,11 @@ def test_with_the_rest_withheld_it_is_still_right(tmp_path: Path, scenario: str,
     where = synthetic(tmp_path) if dumps == "p2p" else copied(dumps, tmp_path)
     report = judged(each(seen("send_without_recv" if scenario == "p2p" else scenario, where), HELD[change]))
     codes = {"missing_rank": "GPD301", "other_size": "GPD302", "p2p": "GPD325"}
-    assert report.verdict.code == codes[scenario], report.verdict.title
+    if scenario == "missing_rank" and change == "no_stacks":
+        # The records say who is missing; without its stack not why, and then 301 could be the wrong name for it.
+        assert report.verdict.status == "insufficient", report.verdict.title
+    else:
+        assert report.verdict.code == codes[scenario], report.verdict.title
 
 
 @pytest.mark.parametrize("scenario", ["busy", "host_sleep", "slow_compile"])

@@ -36,7 +36,7 @@ CONVERTED: dict[str, tuple[str | None, str, set[int]]] = {
     "pylock": (None, "insufficient", set()),
     "init_missing": (None, "insufficient", set()),
     "gpu_spin": ("GPD310", "finding", {1}),
-    "armed_missing_rank": ("GPD301", "finding", {1}),
+    "armed_missing_rank": (None, "insufficient", set()),
     "armed_graph_missing": (None, "insufficient", set()),
     "armed_stuck_kernel": ("GPD311", "finding", {0, 1}),
     "armed_two_comms": ("GPD303", "finding", {0, 1}),

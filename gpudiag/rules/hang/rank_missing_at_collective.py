@@ -27,7 +27,7 @@ from gpudiag.waits.motion import BUSY
 from gpudiag.waits.picture import Picture
 from gpudiag.waits.streams import POLLS, READS, WRITES
 
-_EXPLAINED = frozenset({"event", "ipc", "store", "p2p", "collective"})
+_EXPLAINED = frozenset({"event", "ipc", "store", "p2p", "collective", "file-lock"})
 
 _CALLS_THAT_WAIT = READS | WRITES | POLLS | WAIT_CALLS | {"futex", "flock", "fcntl", "accept", "accept4", "connect"}
 
@@ -39,7 +39,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         rests = (*(still(picture, end.node) or ()), *away)
         if end.member is None or not end.member.ranked or not ranks or end.motion in BUSY or not rests:
             continue
-        if _waits_somehow(picture, end.pid, end.tid) or not (_fully_read(end) or away):
+        if _waits_somehow(picture, end.pid, end.tid) or not (_fully_read(end) or (away and _position_read(end))):
             continue
         frame = frame_of(picture, end.node)
         where = f" in {frame.function}" if frame else ""
@@ -70,6 +70,11 @@ def _fully_read(end: Terminal) -> bool:
     """Without its stack, its locks and the files it polls a sleeping rank may wait for anything."""
     process = end.process
     return all(isinstance(r, Ok) for r in (process.stacks, process.lock_uses, process.file_polls, process.syscalls))
+
+
+def _position_read(end: Terminal) -> bool:
+    """Where it stands and what it sleeps in: enough to know a lock or a call that waits, if not to know whose."""
+    return isinstance(end.process.stacks, Ok) and isinstance(end.process.syscalls, Ok)
 
 
 def _unread(picture: Picture, end: Terminal) -> Evidence:
