@@ -102,6 +102,25 @@ def test_own_recordings(path: Path) -> None:
     assert report.cost.stopped_s == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "culprits"),
+    [
+        ("missing_rank", "GPD301", {1}),
+        ("other_operation", "GPD302", {0, 1}),
+        ("other_size", "GPD302", {0, 1}),
+        ("cross_order", "GPD303", {0, 1}),
+        ("send_without_recv", "GPD325", {0, 1}),
+        ("busy", None, set()),
+        ("idle", None, set()),
+    ],
+)
+def test_ranks_asked_for_their_flight_recorder(name: str, code: str | None, culprits: set[int]) -> None:
+    """Two H200s, torch 2.11, NCCL 2.28.9: each rank answered through its pipe while it hung."""
+    report = judged(observation(RECORDINGS / "h200x2_armed" / f"{name}.gpudiag"))
+    assert report.verdict.code == code, report.verdict.title
+    assert {c.rank for c in report.verdict.culprits} == culprits
+
+
 def test_every_scenario_has_a_recording() -> None:
     assert {p.stem for p in OWN if "-" not in p.stem} == EXPECTED.keys()
 
