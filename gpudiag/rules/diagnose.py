@@ -12,7 +12,7 @@ from gpudiag.model import node
 from gpudiag.model.finding import SEVERITY_ORDER, Finding
 from gpudiag.model.node import Node
 from gpudiag.model.process import GONE, STOPPED, Process
-from gpudiag.model.reading import Failed, Ok, Unavailable, value_or
+from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable, value_or
 from gpudiag.model.report import Cost, NotRead, Report, ReportedFinding, ServerState, Target, Verdict, Worker
 from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
@@ -123,7 +123,7 @@ def _verdict(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
 def _serving(picture: Picture) -> str | None:
     """Why the server counts as serving: every rank was seen to run, or to wait for one that does."""
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
-    if not ranks or picture.lost or any(not _moves(picture, c.nodes) for c in picture.causes):
+    if not ranks or picture.lost or any(not picture.any_motion(c.nodes, BUSY) for c in picture.causes):
         return None
     ran = [m for m in ranks if _ran(picture, m)]
     if not picture.traffic and not any(_progresses(picture, m) for m in ran):
@@ -144,11 +144,6 @@ def _ran(picture: Picture, member: Member) -> bool:
     stuck = device is not None and device.state in WAITING and count == 0
     blind = sync_frame(picture.stack(member.pid, member.pid)) is not None and (device is None or device.state in UNCLEAR)
     return not stuck and not blind and picture.motion(member.pid, member.pid) in AWAKE
-
-
-def _moves(picture: Picture, nodes: Iterable[Node]) -> bool:
-    threads = [(pid, node.tid_of(n) or pid) for n in nodes if (pid := node.pid_of(n)) is not None]
-    return any(picture.motion(pid, tid) in BUSY for pid, tid in threads)
 
 
 def _progresses(picture: Picture, member: Member) -> bool:
@@ -206,7 +201,7 @@ def _at_work(picture: Picture) -> Node | None:
     root = node.thread(picture.server.root_pid, picture.server.root_pid)
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
     ends = [c.nodes for c in picture.causes] or ([(root,)] if not ranks else [])
-    return next((nodes[0] for nodes in ends if _moves(picture, nodes)), None)
+    return next((nodes[0] for nodes in ends if picture.any_motion(nodes, BUSY)), None)
 
 
 def _state(picture: Picture, verdict: Verdict) -> ServerState:
@@ -278,29 +273,30 @@ def _not_read(picture: Picture) -> tuple[NotRead, ...]:
         if member.role in ("tracker", "helper", "compiler"):
             continue
         for name in _READINGS:
-            reading = getattr(process, name)
-            if isinstance(reading, Unavailable) and reading.reason != "not asked for":
-                found.setdefault((name, reading.reason, reading.help), []).append(process.pid)
-            elif isinstance(reading, Failed):
-                found.setdefault((name, reading.error, ""), []).append(process.pid)
+            if (why := _why_not(getattr(process, name))) is not None:
+                found.setdefault((name, *why), []).append(process.pid)
     snapshot = picture.observation.last
-    whole: list[tuple[str, object]] = [
-        ("sockets", snapshot.sockets),
-        ("file_locks", snapshot.file_locks),
-        ("ras", snapshot.ras),
-        ("xids", snapshot.xids),
-        ("flight", snapshot.flight),
-    ]
-    if picture.server.engine != "demo":
-        whole.append(("gpus", snapshot.gpus))
-    for name, reading in whole:
-        if isinstance(reading, Unavailable) and reading.reason != "not asked for":
-            found.setdefault((name, reading.reason, reading.help), [])
-        elif isinstance(reading, Failed):
-            found.setdefault((name, reading.error, ""), [])
+    whole: dict[str, object] = {
+        "sockets": snapshot.sockets,
+        "file_locks": snapshot.file_locks,
+        "ras": snapshot.ras,
+        "xids": snapshot.xids,
+        "flight": snapshot.flight,
+        "gpus": snapshot.gpus,
+    }
+    for name, reading in whole.items():
+        if (why := _why_not(reading)) is not None:
+            found.setdefault((name, *why), [])
     for gap in snapshot.gaps:
         found.setdefault((gap.source, gap.reason, gap.help), [])
     return tuple(
         NotRead(source=f"{name} of pid {', '.join(map(str, pids[:SHOWN_PIDS]))}" if pids else name, reason=reason, help=help_)
         for (name, reason, help_), pids in found.items()
     )
+
+
+def _why_not(reading: object) -> tuple[str, str] | None:
+    """Reason and help of a source that failed or refused; None for one that answered or that nobody asked."""
+    if isinstance(reading, Unavailable) and reading.reason != NOT_ASKED.reason:
+        return reading.reason, reading.help
+    return (reading.error, "") if isinstance(reading, Failed) else None

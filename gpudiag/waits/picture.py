@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Container, Iterable
 from functools import cached_property
 
 import msgspec
@@ -147,11 +149,26 @@ class Picture(Context):
         member = self.member_of(edge.holder)
         return member is not None and member.pid != node.pid_of(edge.waiter)
 
+    @cached_property
+    def _ends(self) -> tuple[dict[Node, list[Edge]], dict[Node, list[Edge]]]:
+        """The edges by holder and by waiter: rules ask for both at every node."""
+        into: dict[Node, list[Edge]] = defaultdict(list)
+        out: dict[Node, list[Edge]] = defaultdict(list)
+        for edge in self.edges:
+            into[edge.holder].append(edge)
+            out[edge.waiter].append(edge)
+        return into, out
+
     def edges_to(self, target: Node) -> tuple[Edge, ...]:
-        return tuple(e for e in self.edges if e.holder == target)
+        return tuple(self._ends[0].get(target, ()))
 
     def edges_from(self, waiter: Node) -> tuple[Edge, ...]:
-        return tuple(e for e in self.edges if e.waiter == waiter)
+        return tuple(self._ends[1].get(waiter, ()))
+
+    def any_motion(self, nodes: Iterable[Node], motions: Container[Motion]) -> bool:
+        """Whether one of the nodes is a thread (or a process, by its main thread) that was seen in one of these motions."""
+        threads = ((pid, node.tid_of(n) or pid) for n in nodes if (pid := node.pid_of(n)) is not None)
+        return any(self.motion(pid, tid) in motions for pid, tid in threads)
 
     def edges_within(self, cause: Cause) -> tuple[Edge, ...]:
         """The waits that close a cycle; none for a cause that is one node and does not wait for itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
@@ -20,7 +20,9 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     if not ranks or picture.lost or any(p.state in STOPPED for _, p in picture.members()):
         return
     rest = at_rest(picture, ranks) if picture.demand.state == "unknown" else None
-    if picture.demand.state == "pending" or (rest is None and any(not _moves(picture, c.nodes) for c in picture.causes)):
+    if picture.demand.state == "pending" or (
+        rest is None and any(not picture.any_motion(c.nodes, AWAKE) for c in picture.causes)
+    ):
         return
     looked = picture.demand.state == "none"
     if not looked and rest is None and any(picture.motion(m.pid, m.pid) not in (Motion.FROZEN, Motion.POLLING) for m in ranks):
@@ -72,12 +74,7 @@ def _rests(picture: Picture, member: Member) -> bool:
         return True
     me = node.thread(member.pid, member.pid)
     ends = [c for c in picture.all_causes if me in c.waiters or me in c.nodes]
-    return bool(ends) and all(picture.waits_for_clients(n) or _moves(picture, c.nodes) for c in ends for n in c.nodes)
-
-
-def _moves(picture: Picture, nodes: Iterable[str]) -> bool:
-    threads = [(pid, node.tid_of(n) or pid) for n in nodes if (pid := node.pid_of(n)) is not None]
-    return any(picture.motion(pid, tid) in AWAKE for pid, tid in threads)
+    return bool(ends) and all(picture.waits_for_clients(n) or picture.any_motion(c.nodes, AWAKE) for c in ends for n in c.nodes)
 
 
 RULE = Rule(code="GPD318", name="idle-not-hung", severity="info", evaluate=evaluate, specificity=10)

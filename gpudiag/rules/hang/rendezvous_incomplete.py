@@ -18,7 +18,8 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     open_causes = [
         c for c in picture.causes if not c.cyclic and any(e.wait.kind == "store" for n in c.nodes for e in picture.edges_to(n))
     ]
-    absent = [c for c in open_causes if not _at_work(picture, c.nodes[0])]
+    # A rank that is still on its way (it imports, it loads) has not failed to come.
+    absent = [c for c in open_causes if not picture.any_motion(c.nodes, BUSY)]
     if not absent:
         return
     waiter = next(e.waiter for e in picture.edges_to(absent[0].nodes[0]) if e.wait.kind == "store")
@@ -48,12 +49,6 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             "check that every host uses the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE, and that the port is reachable",
         ),
     )
-
-
-def _at_work(picture: Picture, target: str) -> bool:
-    """A rank that is still on its way (it imports, it loads) has not failed to come."""
-    pid = node.pid_of(target)
-    return pid is not None and picture.motion(pid, node.tid_of(target) or pid) in BUSY
 
 
 def _names(picture: Picture, nodes: list[str]) -> str:
