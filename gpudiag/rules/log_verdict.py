@@ -62,17 +62,16 @@ def judge(facts: LogFacts) -> tuple[Finding, ...]:
     What comes after the cause is listed only if it may stand by itself: an exception of a process that is no victim, or
     the kernel's word. Deaths and timeouts after it are consequences.
     """
-    candidates = failures(facts)
     out: dict[str, Finding] = {}
     judged: set[str] = set()
-    for index, failure in enumerate(candidates[:_MOST_JUDGED]):
+    for failure in failures(facts)[:_MOST_JUDGED]:
         told = failure.trace.headline if failure.trace is not None else str(failure.place)
         if told in judged:
             continue
         judged.add(told)
         if out and failure.kind != "exception" and (failure.event is None or failure.event.kind not in ("xid", "oom-kill")):
             continue
-        case = LogCase(facts=facts, failure=failure, others=(*candidates[:index], *candidates[index + 1 :]))
+        case = LogCase(facts=facts, failure=failure)
         best = _best(case)
         cause = next((code for code in _FOLLOWS.get(best.code, ()) if code in out), None) if best is not None else None
         if best is not None and cause is not None:

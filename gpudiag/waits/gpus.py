@@ -35,12 +35,11 @@ _MOST_WAITING_POWER: Final = 0.4
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """The GPU of one process. `figures` is what the state was read from; `joined` says how the GPU was found."""
+    """The GPU of one process. `figures` is what the state was read from."""
 
     gpu: Gpu
     state: DeviceState
     figures: str
-    joined: str
     at: float
 
     @property
@@ -61,23 +60,19 @@ def devices(observation: Observation) -> dict[int, Device]:
     last, first = observation.last, observation.first
     if not isinstance(last.gpus, Ok):
         return {}
-    found: dict[int, tuple[Gpu, str]] = {}
-    for process in last.processes:
-        joined = _join(process, last)
-        if joined is not None:
-            found[process.pid] = joined
+    found = {p.pid: gpu for p in last.processes if (gpu := _gpu_of(p, last)) is not None}
     users: dict[str, int] = {}
-    for gpu, _ in found.values():
+    for gpu in found.values():
         users[gpu.uuid] = users.get(gpu.uuid, 0) + 1
     at = last.gpus.at
     return {
-        pid: Device(gpu=gpu, state=_state(gpu, _earlier(gpu, first, last)), figures=figures(gpu), joined=how, at=at)
-        for pid, (gpu, how) in found.items()
+        pid: Device(gpu=gpu, state=_state(gpu, _earlier(gpu, first, last)), figures=figures(gpu), at=at)
+        for pid, gpu in found.items()
         if users[gpu.uuid] == 1
     }
 
 
-def _join(process: Process, snapshot: Snapshot) -> tuple[Gpu, str] | None:
+def _gpu_of(process: Process, snapshot: Snapshot) -> Gpu | None:
     """By the driver's list of processes; where that shows other pids, by the device that NCCL recorded."""
     gpus = snapshot.gpus.value.gpus if isinstance(snapshot.gpus, Ok) else ()
     pids = {process.pid, *process.ns_pids}
@@ -85,11 +80,9 @@ def _join(process: Process, snapshot: Snapshot) -> tuple[Gpu, str] | None:
     numbers = {c.nvml_device for n in (process.nccl.value if isinstance(process.nccl, Ok) else ()) for c in n.communicators}
     named = [g for g in gpus if g.index in numbers]
     if len(listed) == 1 and (not named or named == listed):
-        return listed[0], "driver and NCCL" if named else "driver"
+        return listed[0]
     both = [g for g in listed if g in named] if listed else named
-    if len(both) != 1:
-        return None
-    return both[0], "driver and NCCL" if listed else "NCCL"
+    return both[0] if len(both) == 1 else None
 
 
 def _earlier(gpu: Gpu, first: Snapshot, last: Snapshot) -> Gpu | None:

@@ -29,11 +29,10 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class LogCase(Struct, frozen=True, kw_only=True):
-    """The failure to be judged, and everything else the logs hold. `others` are the remaining failures, in order of blame."""
+    """The failure to be judged, and everything else the logs hold."""
 
     facts: LogFacts
     failure: Failure
-    others: tuple[Failure, ...] = ()
 
     def exceptions(self) -> Iterator[Traceback]:
         """The exceptions of this failure that may be causes, deepest first.
