@@ -51,11 +51,20 @@ def gil_keeper(context: Context, process: Process) -> int | None:
 
 
 def _asks_for_gil(context: Context, pid: int, tid: int) -> bool:
-    """take_gil waits in steps of sys.getswitchinterval() (5 ms; CPython Python/ceval_gil.c), so the thread wakes up often."""
-    call = context.index.syscall(pid, tid)
-    if call is None or call.name != "futex" or len(call.args) < 4:
+    """take_gil waits in steps of sys.getswitchinterval() (5 ms; CPython Python/ceval_gil.c), so the thread wakes up often.
+
+    A look may meet it between two steps, outside any call, so a timed futex in one of the looks is enough.
+    """
+    if context.motion(pid, tid) is not Motion.POLLING:
         return False
-    return call.args[3] != 0 and context.motion(pid, tid) is Motion.POLLING
+    return any(_in_timed_futex(snapshot.process(pid), tid) for snapshot in context.observation.snapshots)
+
+
+def _in_timed_futex(process: Process | None, tid: int) -> bool:
+    if process is None or not isinstance(process.syscalls, Ok):
+        return False
+    call = process.syscalls.value.get(tid)
+    return call is not None and call.name == "futex" and len(call.args) > 3 and call.args[3] != 0
 
 
 def _where(process: Process, tid: int) -> str:
