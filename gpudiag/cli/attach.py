@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from gpudiag.cli import pipeline, target
+from gpudiag.cli import target
+from gpudiag.cli.exits import exit_code_of
 from gpudiag.cli.output import Output, emit, output_options, say
 from gpudiag.errors import GpudiagError, UsageError
 from gpudiag.model.log import ServerLog
 from gpudiag.model.report import Report
 from gpudiag.model.server import Server
 from gpudiag.model.snapshot import Observation
+from gpudiag.session import pipeline
 from gpudiag.session.redact import Redactor
 
 if TYPE_CHECKING:
@@ -150,4 +152,4 @@ def _finish(reports: list[Report], output: Output, redactor: Redactor, *, array:
     emit(reports, output, array=array, redactor=redactor)
     if trouble is not None:
         raise trouble
-    return pipeline.exit_code_of(reports, output.fail_on)
+    return exit_code_of(reports, output.fail_on)

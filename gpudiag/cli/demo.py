@@ -8,11 +8,13 @@ import time
 import click
 import msgspec
 
-from gpudiag.cli import pipeline, target
+from gpudiag.cli import target
 from gpudiag.cli.attach import look_options
+from gpudiag.cli.exits import exit_code_of
 from gpudiag.cli.output import Output, emit, output_options, say
 from gpudiag.errors import UsageError
 from gpudiag.model.report import Report
+from gpudiag.session import pipeline
 
 
 @click.command()
@@ -66,7 +68,7 @@ def _run(name: str, ranks: int, victim: int | None, seed: int, output: Output, *
             server.keep()
             say(f"the server keeps running as pid {server.root_pid}")
             say(f"look at it: gpudiag attach {server.root_pid}    end it: kill {server.root_pid}")
-    return pipeline.exit_code_of(reports, output.fail_on)
+    return exit_code_of(reports, output.fail_on)
 
 
 def _of_demo(report: Report) -> Report:

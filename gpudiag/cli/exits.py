@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from gpudiag.errors import ExitCode
@@ -29,3 +29,10 @@ def worst(codes: Iterable[ExitCode]) -> ExitCode:
     """The code of a command that printed several reports: 1 beats 4, 4 beats 5, 5 beats 0."""
     found = set(codes)
     return next((c for c in (ExitCode.FINDINGS, ExitCode.NOT_INSPECTABLE, ExitCode.PARTIAL) if c in found), ExitCode.OK)
+
+
+def exit_code_of(reports: Sequence[Report], fail_on: FailOn) -> ExitCode:
+    """The code of a command that judged these reports, each on its own."""
+    from gpudiag.rules.diagnose import is_blind, is_partial
+
+    return worst(exit_code(report, fail_on, is_partial(report), is_blind(report)) for report in reports)

@@ -16,11 +16,12 @@ from typing import Final
 import click
 
 from gpudiag import __version__
-from gpudiag.cli import pipeline
+from gpudiag.cli.exits import exit_code_of
 from gpudiag.cli.output import Output, emit, output_options, say
 from gpudiag.errors import ExitCode, NoTargetError, UsageError
 from gpudiag.model.log import LogFacts, ServerLog
 from gpudiag.model.report import Report
+from gpudiag.session import pipeline
 from gpudiag.session.bundle import SUFFIX
 
 STDIN: Final = "-"
@@ -70,7 +71,7 @@ def explain(*, files: tuple[str, ...], output: Output) -> int:
         reports = _told(reports, facts, took_s=time.monotonic() - began)
         lost = bool(facts.unread) or any(n.reason.startswith("ends early") for r in reports for n in r.not_read)
     emit(reports, output, array=len(reports) > 1)
-    code = pipeline.exit_code_of(reports, output.fail_on)
+    code = exit_code_of(reports, output.fail_on)
     return ExitCode.PARTIAL if lost and code == ExitCode.OK else code
 
 

@@ -7,11 +7,11 @@ import sys
 
 import click
 
-from gpudiag.cli import pipeline
 from gpudiag.errors import NoTargetError, UsageError
 from gpudiag.model.server import Server
 from gpudiag.model.snapshot import Snapshot
 from gpudiag.render.plain import clean
+from gpudiag.session import pipeline
 
 _LOOKED_FOR = "SGLang, vLLM and torch.distributed processes"
 

@@ -15,12 +15,13 @@ from pathlib import Path
 import click
 import pytest
 
-from gpudiag.cli import main, pipeline, target
+from gpudiag.cli import main, target
 from gpudiag.demo.run import Running, start
 from gpudiag.model.process import Process
 from gpudiag.model.reading import Ok
 from gpudiag.model.server import Member, Rank, Server
 from gpudiag.model.snapshot import Snapshot
+from gpudiag.session import pipeline
 from gpudiag.session.load import load
 from tests.cli import programs
 from tests.session.samples import host

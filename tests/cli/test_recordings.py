@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpudiag.cli import pipeline
 from gpudiag.cli.attach import look_options
 from gpudiag.cli.target import by_pid
 from gpudiag.demo.run import start
 from gpudiag.demo.scenarios import SCENARIOS
 from gpudiag.model.report import Report
 from gpudiag.model.snapshot import Observation
+from gpudiag.session import pipeline
 from gpudiag.session.load import load
 from gpudiag.session.record import save
 

@@ -13,13 +13,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gpudiag.cli.pipeline import reports_of
 from gpudiag.collect.gpu_look import without_counters
 from gpudiag.model.process import Process
 from gpudiag.model.reading import NOT_ASKED, Ok, Unavailable
 from gpudiag.model.report import Report
 from gpudiag.model.snapshot import Observation, Snapshot
 from gpudiag.session.load import load
+from gpudiag.session.pipeline import reports_of
 from tests.gpu.test_scenarios import EXPECTED
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "gpu"

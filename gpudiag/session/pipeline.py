@@ -1,4 +1,4 @@
-"""From a server to its report: the steps that attach, demo and explain share."""
+"""From a server to its report: the steps that attach, demo, explain and a supervised start share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpudiag import __version__
-from gpudiag.cli.exits import FailOn, exit_code, worst
-from gpudiag.errors import ExitCode, NoTargetError
+from gpudiag.errors import NoTargetError
 from gpudiag.model.log import ServerLog
 from gpudiag.model.process import GONE
 from gpudiag.model.reading import Ok, value_or
@@ -123,9 +122,3 @@ def ended(observation: Observation, server: Server) -> bool:
     last = {(p.pid, p.start_ticks) for p in observation.last.processes if p.state not in GONE}
     ours = {m.pid for m in server.members}
     return not any((p.pid, p.start_ticks) in last for p in observation.first.processes if p.pid in ours)
-
-
-def exit_code_of(reports: Sequence[Report], fail_on: FailOn) -> ExitCode:
-    from gpudiag.rules.diagnose import is_blind, is_partial
-
-    return worst(exit_code(report, fail_on, is_partial(report), is_blind(report)) for report in reports)
