@@ -40,6 +40,11 @@ class Setting(Struct, frozen=True, kw_only=True):
 class LaunchPlan(Struct, frozen=True, kw_only=True):
     """Everything that a start needs, resolved against the installed engine. Nothing in it is decided later."""
 
+    run_id: str
+    run_directory: str
+    """Absolute. `argv` and `environment` name files in it; whoever starts the server creates it, for its user alone."""
+    directories: tuple[str, ...] = ()
+    """What must be there in it before the start: 'nccl', 'flight', 'stacks'."""
     engine: Engine
     version: str | None
     """Of the installed engine; None where it could not be told."""
@@ -58,6 +63,14 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     data_parallel: int = 1
     checkpoint_bytes: int | None = None
     """Size of the weight files of model and drafter together; None where they are not on this disk."""
+    ras_address: str | None = None
+    """HOST:PORT of NCCL's service of this server; None if it has none of its own."""
+    flight_pipe: str | None = None
+    """Stem of the pipes of torch's flight recorder, absolute: each rank reads STEM<rank>.pipe. None if it is not armed."""
+    flight_dump: str | None = None
+    """Stem of the files that it then writes: STEM<rank>."""
+    kernel_dump_pipe: str | None = None
+    """Pattern of CUDA_COREDUMP_PIPE (%h host, %p pid), only with --arm-kernel-dump."""
     notes: tuple[str, ...] = ()
     """Lines that a person should see before the start: 'EAGLE-3 off: no drafter; give --draft DIR'."""
 
