@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +13,7 @@ from gpudiag import __version__
 from gpudiag.cli.drawing import drawing, put
 from gpudiag.cli.exits import exit_code
 from gpudiag.cli.output import Output, emit, output_options, say
+from gpudiag.cli.places import check_directory, program
 from gpudiag.errors import ExitCode, NotInspectableError, UsageError
 
 if TYPE_CHECKING:
@@ -141,44 +141,15 @@ def _asked(plain: dict[str, Any], pythons: tuple[str, ...]) -> Asked:
     from gpudiag.rules.kernels.runs_on import parse_capability
 
     for option in ("model", "draft", "build"):
-        path = plain[option]
-        if path is not None and not os.path.isdir(path):
-            raise UsageError(f"--{option} {path}: {_why_no_directory(path)}", help=_where(option, path))
+        check_directory(f"--{option}", plain[option], on_hub=option != "build")
     for text in plain["gpus_for"]:
         if parse_capability(text) is None:
             raise UsageError(f"--for {text}: no compute capability", help="--for 9.0 (H100), 10.0 (B200), 12.0 (RTX 50, RTX PRO)")
-    programs = tuple(_program(python) for python in pythons)
+    programs = tuple(program(python, "gpudiag doctor") for python in pythons)
     engine = plain["engine"]
     ports = plain["ports"] or ((DEFAULT_PORTS[engine],) if engine else ())
     chosen = programs[0] if programs else interpreter.choose(os.environ, engine)
     return msgspec.convert({**plain, "python": chosen, "others": programs[1:], "ports": ports}, Asked)
-
-
-def _program(python: str) -> str:
-    """The path of an interpreter, also one that is named without its path."""
-    found = shutil.which(python)
-    if found is None:
-        raise UsageError(
-            f"--python {python}: no program there that you may run", help="gpudiag doctor --python /path/to/venv/bin/python"
-        )
-    return found
-
-
-def _why_no_directory(path: str) -> str:
-    try:
-        os.stat(path)
-    except PermissionError:
-        return "a directory above it may not be entered"
-    except OSError:
-        return "no such directory"
-    return "no directory"
-
-
-def _where(option: str, path: str) -> str:
-    """What to type for a directory that is not there: its name may be that of a model on a hub."""
-    if option != "build" and path.count("/") == 1 and not path.startswith((".", "/", "~")):
-        return f"hf download {path} --local-dir {path.rpartition('/')[2]}, then --{option} {path.rpartition('/')[2]}"
-    return f"ls -d {os.path.dirname(path) or '.'}/*"
 
 
 def _read(asked: Asked) -> Facts:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import click
 
@@ -14,6 +15,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "explain": ("gpudiag.cli.explain", "The same verdict from what is left: logs, recordings, dumps."),
     "doctor": ("gpudiag.cli.doctor", "Is this machine, install, model and drafter fit to serve?"),
     "kernels": ("gpudiag.cli.kernels", "Which GPUs each compiled library has code for."),
+    "drafter": ("gpudiag.cli.drafter", "Does this EAGLE-3 drafter fit, and why is acceptance low?"),
     "demo": ("gpudiag.cli.demo", "A real hang on this machine, without a GPU, and its diagnosis."),
     "runbook": ("gpudiag.cli.runbook", "The page behind a finding: what it means and how to fix it."),
     "schema": ("gpudiag.cli.schema", "JSON Schema of everything that --json prints."),
@@ -38,22 +40,26 @@ Exit codes:
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module when the command runs."""
+    """Imports a command's module when the command runs. `lazy` has module and one line of help of each command."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] = COMMANDS, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(COMMANDS)
+        return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.lazy:
             return None
-        command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        command = getattr(importlib.import_module(self.lazy[cmd_name][0]), cmd_name.replace("-", "_"))
         if not isinstance(command, click.Command):
             raise TypeError(f"{cmd_name} is no command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
+            formatter.write_dl([(name, help) for name, (_, help) in self.lazy.items()])
 
 
 @click.group(

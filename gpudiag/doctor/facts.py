@@ -30,7 +30,7 @@ from gpudiag.doctor import (
 from gpudiag.doctor.loader import Loader
 from gpudiag.doctor.reads import Root, attempt
 from gpudiag.doctor.system import system
-from gpudiag.model.facts import Asked, Facts
+from gpudiag.model.facts import Asked, Facts, System
 from gpudiag.model.install import Eagle3Interface, Environment, Import, Install, Verification
 from gpudiag.model.reading import NOT_ASKED, Ok, Reading, Unavailable
 
@@ -46,14 +46,10 @@ _IMPORTED: Final = {"sglang": ("sglang.srt.entrypoints.engine",), "vllm": ("vllm
 
 def read(asked: Asked, root: Root | None = None) -> Facts:
     """Facts for these questions. Never raises for what is wrong with the machine: that is a Reading."""
-    at = time.time()
     started = time.perf_counter()
     here = root or Root()
     machine = system(asked, here)
-    model = attempt(lambda: model_files.model(_named(asked.model))) if asked.model else NOT_ASKED
-    facts = Facts(host=socket.gethostname(), at=at, asked=asked, system=machine, model=model)
-    if asked.draft:
-        facts = replace(facts, drafter=attempt(lambda: drafter_files.drafter(_named(asked.draft), asked.model)))
+    facts = _with_files(Facts(host=socket.gethostname(), at=time.time(), asked=asked, system=machine))
     if asked.build:
         facts = replace(facts, source_tree=attempt(lambda: build_tree.source_tree(_named(asked.build))))
     if asked.python:
@@ -64,6 +60,25 @@ def read(asked: Asked, root: Root | None = None) -> Facts:
             facts, active=active.run(gpus.value, _environment(facts), os.environ, asked.tests) if isinstance(gpus, Ok) else gpus
         )
     return replace(facts, took_s=round(time.perf_counter() - started, 3))
+
+
+def read_pair(asked: Asked) -> Facts:
+    """Only what bears on a drafter and its target: their files, and the class that serves the target. Never raises, as read."""
+    started = time.perf_counter()
+    facts = _with_files(Facts(host=socket.gethostname(), at=time.time(), asked=asked, system=System()))
+    if asked.python:
+        facts = replace(facts, install=Ok(value=_other(facts, asked.python), at=facts.at))
+    return replace(facts, took_s=round(time.perf_counter() - started, 3))
+
+
+def _with_files(facts: Facts) -> Facts:
+    """With the directories of model and drafter, where they were named."""
+    asked = facts.asked
+    if asked.model:
+        facts = replace(facts, model=attempt(lambda: model_files.model(_named(asked.model))))
+    if asked.draft:
+        facts = replace(facts, drafter=attempt(lambda: drafter_files.drafter(_named(asked.draft), asked.model)))
+    return facts
 
 
 def _named(path: str | None) -> str:

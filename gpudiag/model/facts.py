@@ -253,39 +253,39 @@ class KernelLog(Struct, frozen=True, kw_only=True):
 
 
 class System(Struct, frozen=True, kw_only=True):
-    """The machine. Every part may be unreadable on its own."""
+    """The machine. Every part may be unreadable on its own, and is `not asked for` where only files were looked at."""
 
-    boot_at: Reading[float]
-    cpu: Reading[Cpu]
-    memory_bytes: Reading[int]
-    kernel_module: Reading[KernelModule]
-    gpus: Reading[GpuSet]
-    pci: Reading[tuple[PciGpu, ...]]
-    kernel_options: Reading[str]
-    shared_memory: Reading[SharedMemory]
-    limits: Reading[tuple[Limit, ...]]
-    cgroup: Reading[Cgroup]
-    tracing: Reading[Tracing]
-    numa_balancing: Reading[bool]
-    numa_calls: Reading[bool]
+    boot_at: Reading[float] = NOT_ASKED
+    cpu: Reading[Cpu] = NOT_ASKED
+    memory_bytes: Reading[int] = NOT_ASKED
+    kernel_module: Reading[KernelModule] = NOT_ASKED
+    gpus: Reading[GpuSet] = NOT_ASKED
+    pci: Reading[tuple[PciGpu, ...]] = NOT_ASKED
+    kernel_options: Reading[str] = NOT_ASKED
+    shared_memory: Reading[SharedMemory] = NOT_ASKED
+    limits: Reading[tuple[Limit, ...]] = NOT_ASKED
+    cgroup: Reading[Cgroup] = NOT_ASKED
+    tracing: Reading[Tracing] = NOT_ASKED
+    numa_balancing: Reading[bool] = NOT_ASKED
+    numa_calls: Reading[bool] = NOT_ASKED
     """Whether the kernel lets this process ask for its memory policy (get_mempolicy)."""
-    governors: Reading[tuple[str, ...]]
-    hugepages: Reading[str]
-    clock_synchronised: Reading[bool] = NOT_ASKED
+    governors: Reading[tuple[str, ...]] = NOT_ASKED
+    hugepages: Reading[str] = NOT_ASKED
     """Chosen mode of transparent huge pages: always, madvise or never."""
-    interfaces: Reading[tuple[str, ...]]
-    infiniband: Reading[tuple[str, ...]]
-    environment: dict[str, str]
+    clock_synchronised: Reading[bool] = NOT_ASKED
+    interfaces: Reading[tuple[str, ...]] = NOT_ASKED
+    infiniband: Reading[tuple[str, ...]] = NOT_ASKED
+    environment: dict[str, str] = {}
     """Variables that engines, NCCL, CUDA and the loader read; nothing else."""
-    nccl_files: dict[str, str]
+    nccl_files: dict[str, str] = {}
     """Text of each NCCL configuration file that exists."""
-    listeners: Reading[tuple[Listener, ...]]
-    jit_locks: Reading[tuple[JitLock, ...]]
-    caches: Reading[tuple[Cache, ...]]
-    p2p_caches: Reading[tuple[P2pCache, ...]]
-    kernel_log: Reading[KernelLog]
-    spaces: Reading[tuple[Space, ...]]
-    tools: dict[str, str]
+    listeners: Reading[tuple[Listener, ...]] = NOT_ASKED
+    jit_locks: Reading[tuple[JitLock, ...]] = NOT_ASKED
+    caches: Reading[tuple[Cache, ...]] = NOT_ASKED
+    p2p_caches: Reading[tuple[P2pCache, ...]] = NOT_ASKED
+    kernel_log: Reading[KernelLog] = NOT_ASKED
+    spaces: Reading[tuple[Space, ...]] = NOT_ASKED
+    tools: dict[str, str] = {}
     """Version line of each build tool found on PATH: nvcc, ninja, cmake, g++."""
 
 

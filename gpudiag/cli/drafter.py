@@ -1,0 +1,19 @@
+"""gpudiag drafter: does an EAGLE-3 drafter fit its target and its engine, and why is acceptance low?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from gpudiag.cli.group import LazyGroup
+
+SUBCOMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "check": ("gpudiag.cli.drafter_check", "Do the files fit the target and the installed engine?"),
+}
+"""Module and one line of help of each subcommand. The function has the subcommand's name, with _ for -."""
+
+
+@click.group(cls=LazyGroup, lazy=SUBCOMMANDS)
+def drafter() -> None:
+    """Find out whether an EAGLE-3 drafter fits, and what holds its acceptance down."""

@@ -1,0 +1,1 @@
+"""EAGLE-3 drafters: static check, measurement, replay, training. torch only in a child process."""
