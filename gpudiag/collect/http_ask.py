@@ -1,0 +1,120 @@
+"""HTTP to a server that may be hung, slow or hostile: one deadline for the whole exchange, a bound on what it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from gpudiag.errors import UsageError
+
+USER_AGENT: Final = "gpudiag"
+_PIECE_BYTES: Final = 1 << 16
+_JSON: Final = {"Content-Type": "application/json"}
+
+
+class HttpError(Exception):
+    """No answer: nobody listens, the deadline passed, the answer has no end or is no HTTP. The text is for the user."""
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """What came back. `took_s` is from before the connection until the last byte."""
+
+    status: int
+    body: bytes
+    took_s: float
+
+
+def base_url(text: str) -> str:
+    """The address of a server as a user types it, as http://host:port without a path that the engines append.
+
+    Raises UsageError where it names no host.
+    """
+    full = text if "://" in text else f"http://{text}"
+    full = full.rstrip("/").removesuffix("/metrics").removesuffix("/v1")
+    try:
+        parts = urlsplit(full)
+        bad = parts.scheme not in ("http", "https") or not parts.hostname or (parts.port is not None and parts.port == 0)
+    except ValueError:
+        bad = True
+    if bad or any(not 32 < ord(letter) < 127 for letter in full):
+        raise UsageError(f"no address of a server: {text[:80]!r}", help="for example http://127.0.0.1:30000")
+    return full
+
+
+def ask(
+    url: str,
+    *,
+    deadline_s: float,
+    most_bytes: int,
+    document: object = None,
+    headers: Mapping[str, str] | None = None,
+) -> Reply:
+    """GET `url`, or POST `document` to it as JSON. Redirects are not followed, proxies not used.
+
+    Raises HttpError. An interrupt (Ctrl-C) closes the connection, on which both engines drop the request.
+    """
+    parts = urlsplit(url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=deadline_s)
+    started = time.monotonic()
+    body = None if document is None else msgspec.json.encode(document)
+    sent = {"User-Agent": USER_AGENT, "Connection": "close", **(_JSON if body is not None else {}), **(headers or {})}
+    late = threading.Event()
+    try:
+        connection.connect()
+        with _ends_at(connection.sock, started + deadline_s, late):
+            connection.request("GET" if body is None else "POST", target, body=body, headers=sent)
+            answer = connection.getresponse()
+            read = _bounded(answer, most_bytes)
+        if late.is_set():
+            raise HttpError(_late(deadline_s))
+        return Reply(status=answer.status, body=read, took_s=time.monotonic() - started)
+    except ConnectionRefusedError:
+        raise HttpError(f"nobody listens on {parts.netloc}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if late.is_set() or isinstance(error, TimeoutError):
+            raise HttpError(_late(deadline_s)) from None
+        raise HttpError(f"{type(error).__name__}: {error}"[:300]) from None
+    finally:
+        connection.close()
+
+
+def _late(deadline_s: float) -> str:
+    return f"no complete answer within {deadline_s:g} s"
+
+
+@contextlib.contextmanager
+def _ends_at(sock: socket.socket, due: float, late: threading.Event) -> Iterator[None]:
+    """Shut the socket down at `due` (monotonic): its own timeout is for each read and lets a drip go on for ever."""
+
+    def end() -> None:
+        late.set()
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(max(0.0, due - time.monotonic()), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _bounded(answer: http.client.HTTPResponse, most_bytes: int) -> bytes:
+    read = bytearray()
+    while piece := answer.read(_PIECE_BYTES):
+        read += piece
+        if len(read) > most_bytes:
+            raise HttpError(f"an answer of more than {most_bytes >> 20} MiB")
+    return bytes(read)
