@@ -4,15 +4,17 @@
 #   make demo      hang a small real server here and diagnose it    (SCENARIO=lock-cycle for another one)
 #   make test      all tests                                        (PYTEST_ARGS='-n0 -k graph', TORCH= to do without torch)
 #   make check     lint, types, import rules, packaging
+#   make accuracy  how often it is right about faults that were planted   (RUNS=3)
 #   make bench     what gpudiag costs
 #   make format    what ruff can mend by itself
 #   make clean     remove the environment and the caches
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench format clean rebuild
+.PHONY: help demo test check accuracy bench format clean rebuild
 
 VENV ?= .venv
 SCENARIO ?=
+RUNS ?= 3
 PYTEST_ARGS ?= -n 2
 # The tests with real collectives need torch. Its CPU build is enough; pip takes what the configured index offers.
 TORCH ?= yes
@@ -48,6 +50,9 @@ check: $(TEST_READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -n0 -q tests/packaging
+
+accuracy: $(TEST_READY)
+	$(BIN)/python -m tests.faults.accuracy --runs $(RUNS)
 
 bench: $(DEMO_READY)
 	@set -e; for b in benchmarks/*.py; do echo "$$b"; $(BIN)/python "$$b"; done

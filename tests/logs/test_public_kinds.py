@@ -8,19 +8,8 @@ import pytest
 
 from gpudiag.logs.facts import read_facts
 from gpudiag.model.report import Report
+from tests.logs.shapes import RAS, WATCHDOG, sglang_trace, watchdog_dump
 from tests.logs.support import facts_of, raw, report_of
-
-SG = "[2026-11-29 10:00:{:02d}{}] "
-
-
-def sglang_trace(
-    rank: int, exception: str, *, second: int = 10, frame: str = 'File "/opt/venv/sglang/srt/models/llama.py", line 5, in forward'
-) -> str:
-    return (
-        f"{SG.format(second, f' TP{rank}')}Scheduler hit an exception: Traceback (most recent call last):\n"
-        f"  {frame}\n    call()\n{exception}\n\n{SG.format(second, '')}Received "
-        "sigquit from a child process. It usually means the child failed.\n"
-    )
 
 
 def judged(text: str) -> Report:
@@ -188,16 +177,6 @@ def test_a_small_dev_shm_behind_an_nccl_error() -> None:
     assert verdict.culprits[0].path == "/dev/shm"
 
 
-WATCHDOG = (
-    "[rank{r}]:[E1129 10:10:{s:02d}.1 ProcessGroupNCCL.cpp:683] [Rank {r}] "
-    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={n}, "
-    "OpType={op}, NumelIn={size}, NumelOut={size}, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
-    "[rank{r}]:[E1129 10:10:{s:02d}.2 ProcessGroupNCCL.cpp:2241] [PG ID 2 PG "
-    "GUID 3 Rank {r}]  failure detected by watchdog at work sequence id: {n} "
-    "PG status: last enqueued work: {n}, last completed work: {done}\n"
-)
-
-
 def test_the_rank_that_is_behind_by_the_watchdogs_numbers() -> None:
     text = "".join(WATCHDOG.format(r=r, s=r, n=286 if r != 5 else 285, op="ALLREDUCE", size=4096, done=284) for r in range(8))
     verdict = judged(text).verdict
@@ -214,21 +193,6 @@ def test_different_operations_under_one_number() -> None:
 
 def test_one_watchdog_alone_blames_nobody() -> None:
     assert judged(WATCHDOG.format(r=0, s=1, n=9, op="ALLREDUCE", size=1, done=8)).verdict.code == "GPD228"
-
-
-RAS = """\
-NCCL version 2.28.9 compiled with CUDA 13.0
-CUDA runtime version 13000, driver version 13000
-
-Warnings
-========
-
-#0-0 (ae50ceca3b8107b8) MISMATCH
-  Communicator ranks have different AllReduce operation counts
-  Rank 0 has launched up to operation 21 -- GPU 0 managed by process 692 on node 192.0.2.2
-  Rank 1 has launched up to operation 20 -- GPU 1 managed by process 693 on node 192.0.2.2
-
-"""
 
 
 def test_ncclras_text() -> None:
@@ -377,18 +341,6 @@ def test_a_restart_in_the_same_file_ends_the_old_question() -> None:
     report = judged(text)
     assert report.verdict.status == "healthy"
     assert any("2 runs" in n.reason for n in report.not_read)
-
-
-def watchdog_dump(rank: int, innermost: str) -> str:
-    """What SGLang's watchdog writes: a py-spy dump of each scheduler."""
-    return (
-        f"[2026-11-29 10:05:0{rank}] Pyspy dump for PID {500 + rank}:\n"
-        f"Process {500 + rank}: sglang::scheduler_TP{rank}\nPython v3.12.3 (/usr/bin/python3.12)\n\n"
-        f'Thread {500 + rank} (active): "MainThread"\n    {innermost}\n'
-        "    forward (sglang/srt/models/llama.py:612)\n    forward_extend (sglang/srt/model_executor/model_runner.py:1600)\n"
-        "    event_loop_overlap (sglang/srt/managers/scheduler.py:1732)\n"
-        f'Thread {900 + rank} (idle): "Thread-1"\n    wait (threading.py:331)\n\n'
-    )
 
 
 def test_a_watchdogs_stacks_show_the_rank_that_stands_elsewhere() -> None:

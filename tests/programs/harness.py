@@ -65,20 +65,29 @@ def running(
     style: str = "title",
     python: str | None = None,
     log: Path | None = None,
+    quiet: bool = False,
     **options: object,
 ) -> Iterator[Program]:
     """Run tests/programs/NAME.py until the end of the block. `options` are the program's own.
 
     `style` is 'title' (ranks called demo::worker_TPn) or 'torchrun' (RANK, WORLD_SIZE ... in the environment, no title).
-    `log` gets the output of the program, which has a directory of its own.
+    `log` gets the output of the program, which has a directory of its own; if `quiet`, nobody gets what it says when it ends.
     """
     with TemporaryDirectory(prefix="gpudiag-test-") as directory:
         options |= {"directory": directory}
-        yield from _run(name, ranks, victim, style, python or sys.executable, log, options)
+        yield from _run(name, ranks, victim, style, python or sys.executable, log, options, quiet=quiet)
 
 
 def _run(
-    name: str, ranks: int, victim: int, style: str, interpreter: str, log: Path | None, options: dict[str, object]
+    name: str,
+    ranks: int,
+    victim: int,
+    style: str,
+    interpreter: str,
+    log: Path | None,
+    options: dict[str, object],
+    *,
+    quiet: bool,
 ) -> Iterator[Program]:
     script = PROGRAMS / f"{name}.py"
     ready, ready_far = os.pipe()
@@ -103,7 +112,7 @@ def _run(
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=output if log else None,
+                stderr=output if log or quiet else None,
                 pass_fds=(ready_far, lifeline_end),
                 start_new_session=True,
             )

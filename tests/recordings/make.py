@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from gpudiag.demo.run import start
 from gpudiag.demo.scenarios import SCENARIOS
 from gpudiag.model.snapshot import Observation
+from gpudiag.rules.hang.no_progress_while_running import MIN_AGE_S
 from gpudiag.session.record import save
 from tests.acceptance.test_programs import HANGS, LOOK_ALIKES, TORCH
 from tests.programs.harness import running, torch_python
@@ -57,6 +59,9 @@ def main() -> None:
         python = torch_python() if case.torch else None
         with running(case.program, ranks=3, victim=1, style=style, python=python, **case.options) as program:
             keep(case.name, case.code, look_at(program.root_pid, confirm=True))
+    with running("livelock", ranks=3) as program:
+        time.sleep(MIN_AGE_S + 1.0)  # a request has to be this old before anybody may call it unanswered
+        keep("livelock", "GPD321", look_at(program.root_pid, confirm=True))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import culprit, label
+from gpudiag.waits.graph import Cause
 from gpudiag.waits.motion import AWAKE
 from gpudiag.waits.picture import Picture
 
@@ -23,7 +24,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         return
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
     active = [m for m in ranks if picture.motion(m.pid, m.pid) in AWAKE]
-    if not ranks or len(active) < len(ranks) or picture.causes:
+    if not ranks or len(active) < len(ranks) or any(not _waits_for_work_at_hand(picture, c) for c in picture.causes):
         return
     moves = Evidence(
         source="long-look",
@@ -50,6 +51,13 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             ),
         ),
     )
+
+
+def _waits_for_work_at_hand(picture: Picture, cause: Cause) -> bool:
+    """Whether it is only a frontend that waits for the answer of ranks, which is what it does while they work."""
+    ranked = {m.pid for m in picture.server.ranks}
+    waited_for = {node.pid_of(n) for n in cause.nodes}
+    return waited_for <= ranked and not any(node.pid_of(w) in ranked for w in cause.waiters)
 
 
 def _sent(picture: Picture) -> int | None:

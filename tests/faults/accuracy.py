@@ -1,0 +1,205 @@
+"""How often gpudiag is right: every entry of the corpus, several times, through the commands that a person types.
+
+    python -m tests.faults.accuracy [--runs 3] [--only WORD] [--recorded] [--json]
+
+Prints a table and each answer that was not right; exits 1 if code or culprit are right less often than 95 in 100, or if an
+error was said of a look-alike. Names, sizes, victims, the order of lists and the noise around logs differ from run to run.
+The seed of a run is printed; --seed repeats it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.cli.programs import command, environment
+from tests.faults.case import REAL, Answer, Fault, Variation
+from tests.faults.registry import FAULTS, LOOK_ALIKES, UNDECIDED
+from tests.programs.harness import torch_python
+
+ENOUGH = 0.95
+LIMIT_S = 120.0
+CONFIDENCES = ("proven", "strong", "weak")
+
+
+def ask(fault: Fault, number: int, rng: random.Random) -> Answer:
+    """Plant it, ask gpudiag, and end what was started."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpudiag-fault-")))
+        staged = stack.enter_context(fault.stage(Variation(number, rng, directory)))
+        began = time.perf_counter()
+        done = subprocess.run(
+            command(*staged.arguments, "--json", "--fail-on", "never"),
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        took_s = time.perf_counter() - began
+    if not done.stdout:
+        raise RuntimeError(f"{fault.name}: gpudiag {' '.join(staged.arguments)} said nothing: {done.stderr}")
+    return Answer(fault, staged, json.loads(done.stdout), took_s)
+
+
+def can_run(fault: Fault) -> bool:
+    match fault.needs:
+        case "torch":
+            return torch_python() is not None
+        case "fuse":
+            return os.geteuid() == 0 and os.access("/dev/fuse", os.W_OK)
+    return True
+
+
+def collect(faults: Iterable[Fault], runs: int, seed: int) -> Iterator[Answer]:
+    for number in range(runs):
+        for fault in faults:
+            yield ask(fault, number, random.Random(f"{seed}/{number}/{fault.name}"))  # noqa: S311, repeatable, not secret
+
+
+def share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def figures(answers: Sequence[Answer], skipped: Sequence[str], runs: int, seed: int) -> dict[str, Any]:
+    """Everything that the table shows, and every answer that was not right."""
+    faults = [a for a in answers if a.fault in FAULTS]
+    quiet = [a for a in answers if a.fault in LOOK_ALIKES]
+    open_ones = [a for a in answers if a.fault in UNDECIDED]
+    return {
+        "runs": runs,
+        "seed": seed,
+        "skipped": list(skipped),
+        "faults": {"entries": len({a.fault.name for a in faults}), "codes": len({a.fault.code for a in faults})}
+        | {"real": len({a.fault.name for a in faults if a.fault.ground in REAL})}
+        | rates(faults),
+        "grounds": {
+            ground: {"entries": len({a.fault.name for a in faults if a.fault.ground == ground})}
+            | rates([a for a in faults if a.fault.ground == ground])
+            for ground in dict.fromkeys(a.fault.ground for a in faults)
+        },
+        "confidence": {level: rates([a for a in faults if a.report["verdict"]["confidence"] == level]) for level in CONFIDENCES},
+        "look_alikes": {
+            "entries": len({a.fault.name for a in quiet}),
+            "answers": len(quiet),
+            "false_errors": sum(a.is_false_alarm for a in quiet),
+        },
+        "undecided": {
+            "entries": len({a.fault.name for a in open_ones}),
+            "answers": len(open_ones),
+            "false_errors": sum(a.is_false_alarm for a in open_ones),
+        },
+        "took_s": {how: times([a.took_s for a in answers if a.fault.live == live]) for how, live in LIVE.items()},
+        "wrong": [told(a) for a in answers if not a.is_right],
+    }
+
+
+LIVE = {"attach, two looks 1 s apart": True, "explain and doctor": False}
+
+
+def rates(answers: Sequence[Answer]) -> dict[str, Any]:
+    total = len(answers)
+    return {
+        "answers": total,
+        "code": share(sum(a.code_is_right for a in answers), total),
+        "culprit": share(sum(a.culprit_is_right for a in answers), total),
+        "abstained": share(sum(a.abstained for a in answers), total),
+    }
+
+
+def times(seconds: Sequence[float]) -> dict[str, float] | None:
+    if not seconds:
+        return None
+    ordered = sorted(seconds)
+    return {"median": statistics.median(ordered), "p95": ordered[int(0.95 * (len(ordered) - 1))], "most": ordered[-1]}
+
+
+def told(answer: Answer) -> dict[str, Any]:
+    verdict = answer.report["verdict"]
+    said = {key: verdict[key] for key in ("status", "code", "confidence", "title")}
+    who = [{k: v for k, v in c.items() if v is not None} for c in verdict["culprits"]]
+    wanted = {k: str(v) for k, v in answer.staged.culprit._asdict().items() if v not in (None, False)}
+    return {"name": answer.fault.name, "planted": answer.fault.planted, "code": answer.fault.code, "culprit": wanted} | {
+        "said": said | {"culprits": who}
+    }
+
+
+def percent(value: float | None) -> str:
+    return "    -" if value is None else f"{100 * value:5.1f}"
+
+
+def table(found: dict[str, Any]) -> str:
+    faults = found["faults"]
+    lines = [
+        (
+            f"{faults['entries']} faults of {faults['codes']} codes, {faults['real']} on real engines or GPUs; "
+            f"{found['runs']} runs, seed {found['seed']}"
+        ),
+        "",
+        f"{'':24} entries answers  code %  culprit %  abstained %",
+    ]
+
+    def row(name: str, rated: dict[str, Any], entries: object = "") -> str:
+        shares = f"{percent(rated['code']):>7} {percent(rated['culprit']):>10} {percent(rated['abstained']):>12}"
+        return f"{name:24} {entries:>7} {rated['answers']:>7} {shares}"
+
+    lines += [row(ground, rated, rated["entries"]) for ground, rated in found["grounds"].items()]
+    lines += [row("all faults", faults, faults["entries"]), ""]
+    lines += [row(f"said to be {level}", rated) for level, rated in found["confidence"].items()]
+    lines.append("")
+    for key, name in (("look_alikes", "healthy, idle or slow"), ("undecided", "cannot be known")):
+        group = found[key]
+        lines.append(f"{name:24} {group['entries']:>7} {group['answers']:>7}   errors said: {group['false_errors']}")
+    lines.append("")
+    for how, spent in found["took_s"].items():
+        if spent:
+            lines.append(f"{how}: median {spent['median']:.2f} s, p95 {spent['p95']:.2f} s, most {spent['most']:.2f} s")
+    lines += [f"not run here: {name}" for name in found["skipped"]]
+    lines += [f"not right: {json.dumps(wrong)}" for wrong in found["wrong"]]
+    return "\n".join(lines)
+
+
+def passed(found: dict[str, Any]) -> bool:
+    faults = found["faults"]
+    enough = all(faults[key] is None or faults[key] >= ENOUGH for key in ("code", "culprit"))
+    return enough and not found["look_alikes"]["false_errors"] and not found["undecided"]["false_errors"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--only", default="", help="entries whose name or code holds this")
+    parser.add_argument("--recorded", action="store_true", help="only entries for which no process is started")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
+    wanted = [
+        fault
+        for fault in (*FAULTS, *LOOK_ALIKES, *UNDECIDED)
+        if (options.only in fault.name or options.only == fault.code) and not (options.recorded and fault.live)
+    ]
+    skipped = [fault.name for fault in wanted if not can_run(fault)]
+    answers = []
+    for answer in collect([f for f in wanted if can_run(f)], options.runs, seed):
+        answers.append(answer)
+        if not answer.is_right:
+            print(f"not right: {answer.fault.name}: {told(answer)['said']}", file=sys.stderr, flush=True)
+    found = figures(answers, skipped, options.runs, seed)
+    print(json.dumps(found, indent=1) if options.json else table(found))
+    return 0 if passed(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
