@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpudiag.logs.engines import sglang, torch, vllm
+from gpudiag.logs.engines import launch, sglang, torch, vllm
 from gpudiag.logs.engines.base import Sign, Step, Victim
 from gpudiag.logs.grammar import Prefix
 from gpudiag.model.log import Event, Milestone, Place, Traceback
 
-SIGNS: Final[tuple[Sign, ...]] = (*sglang.SIGNS, *vllm.SIGNS, *torch.SIGNS)
+SIGNS: Final[tuple[Sign, ...]] = (*sglang.SIGNS, *vllm.SIGNS, *torch.SIGNS, *launch.SIGNS)
 STEPS: Final[tuple[Step, ...]] = (*sglang.STEPS, *vllm.STEPS, *torch.STEPS)
 VICTIMS: Final[tuple[Victim, ...]] = (*sglang.VICTIMS, *vllm.VICTIMS, *torch.VICTIMS)
 

@@ -87,8 +87,14 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     server_pid: int | None
     plan: LaunchPlan
     log: str
-    """Path of what the server printed, relative to the run directory; so are all paths here."""
+    """Path of what the server printed, relative to the run directory."""
+    events: str = ""
+    """Path of what its supervisor saw: who ended and how."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """What the server was started with, as far as it shapes a server; secrets are left out."""
+    versions: tuple[tuple[str, str], ...] = ()
     pipes: tuple[str, ...] = ()
+    """Stems and patterns of the pipes that make the server write dumps, absolute."""
     ras_address: str | None = None
 
 

@@ -1,0 +1,88 @@
+"""Orders evidence: what to look at first, once more where the first look was not sure, and under which number it is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from gpudiag.launch.evidence import Ask, Told, Why
+from gpudiag.launch.taker import TakerProcess
+from gpudiag.model.run import LaunchPlan
+
+_URGENCY: Final[tuple[Why, ...]] = ("process-died", "process-stopped", "unanswered", "quiet", "silent", "asked", "ended")
+_SURE: Final = frozenset({"process-died", "process-stopped"})
+"""What shows in two looks a second apart: a process that is gone or stopped. Anything else rests on 'did not move'."""
+FRESH_S: Final = 30.0
+"""A look so long before the end belongs to it: the engines end their trees within 10 s of a death."""
+
+
+class Desk:
+    """One request at a time is with the taker; of those that come meanwhile the most urgent is kept."""
+
+    def __init__(self, plan: LaunchPlan, taker: TakerProcess, root: int, tops: Callable[[], tuple[int, ...]]) -> None:
+        self._plan = plan
+        self._taker = taker
+        self._root = root
+        self._tops = tops
+        self._since = time.time()
+        self._number = 0
+        self._waiting: tuple[Why, bool] | None = None
+        self._live_at: float | None = None
+        self._confirmed = False
+        self.ranks_joined = False
+        """Whether the ranks may have flight recorders to ask."""
+
+    @property
+    def busy(self) -> bool:
+        return self._taker.busy or self._waiting is not None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether there is a look at the living server that belongs to an end now."""
+        return self._live_at is not None and time.monotonic() - self._live_at < FRESH_S
+
+    def want(self, why: Why, *, confirm: bool = False) -> None:
+        """Have the living server looked at."""
+        if self._waiting is None or _URGENCY.index(why) < _URGENCY.index(self._waiting[0]):
+            self._waiting = (why, confirm)
+        self._hand_over()
+
+    def want_last_words(self) -> None:
+        """Have what is left on disk judged; not while it is busy."""
+        self._send("ended", (), confirm=False)
+
+    def step(self) -> Told | None:
+        """The answer that came, if one did."""
+        told = self._taker.answer()
+        if told is not None and told.why != "ended" and not told.error:
+            self._live_at = time.monotonic()
+            if told.hung and told.confidence == "weak" and not self._confirmed:
+                self.want(told.why, confirm=True)
+        self._hand_over()
+        return told
+
+    def _hand_over(self) -> None:
+        if self._waiting is None or self._taker.busy:
+            return
+        (why, confirm), self._waiting = self._waiting, None
+        tops = self._tops()
+        if tops:
+            self._send(why, tops, confirm=confirm or why not in _SURE)
+
+    def _send(self, why: Why, tops: tuple[int, ...], *, confirm: bool) -> None:
+        self._number += 1
+        self._confirmed = confirm
+        self._taker.ask(
+            Ask(
+                number=self._number,
+                why=why,
+                root=self._root,
+                tops=tops,
+                confirm=confirm,
+                flight=confirm and self.ranks_joined and self._plan.flight_pipe is not None,
+                flight_dump=self._plan.flight_dump,
+                with_live=self.fresh,
+                since=self._since,
+            )
+        )

@@ -1,0 +1,184 @@
+"""Takes evidence of a server when its supervisor asks: a recording, the report, the kernel's log, flight recorders.
+
+It is a process of its own that waits with everything loaded: when a rank dies, SGLang kills its tree 5 s later and vLLM
+after 4 to 9 s, and a fresh interpreter would use up a part of that. A look that hangs or fails costs the supervisor
+nothing but this process. Requests come as JSON lines on stdin, answers go to stdout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from gpudiag import __version__
+from gpudiag.collect import look
+from gpudiag.collect.options import LookOptions
+from gpudiag.errors import GpudiagError
+from gpudiag.launch.kernel_messages import kernel_messages
+from gpudiag.launch.run_directory import EVIDENCE, RunDirectory
+from gpudiag.logs.facts import read_facts
+from gpudiag.model.log import ServerLog
+from gpudiag.model.report import Report
+from gpudiag.model.snapshot import Observation
+from gpudiag.render.json import dumps
+from gpudiag.render.text import text
+from gpudiag.rules.log_beside import with_log
+from gpudiag.rules.log_verdict import explain_log
+from gpudiag.session import pipeline, record
+
+Why = Literal["process-died", "process-stopped", "quiet", "silent", "unanswered", "ended", "asked"]
+"""What the supervisor noticed. It is no verdict."""
+
+RECORDING: Final = "server.gpudiag"
+REPORT_JSON: Final = "report.json"
+REPORT_TEXT: Final = "report.txt"
+KERNEL_LOG: Final = "kernel.log"
+FLIGHT: Final = "flight"
+_MOST_DUMP_BYTES: Final = 256 << 20
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """`tops` are the pids whose trees are looked at; none: only what is left on disk is read. `confirm` takes 5 s longer.
+
+    `with_live` joins the report of the last look to what the logs say: only if that look belongs to this end.
+    """
+
+    number: int
+    why: Why
+    root: int
+    tops: tuple[int, ...]
+    confirm: bool = False
+    flight: bool = False
+    flight_dump: str | None = None
+    with_live: bool = False
+    since: float = 0.0
+    """Unix time of the start of the server."""
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """What came of it. `report` is relative to the run directory; None, with `error`, if there is none."""
+
+    number: int
+    why: Why
+    report: str | None = None
+    state: str = "unknown"
+    status: str = "insufficient"
+    code: str | None = None
+    severity: str | None = None
+    confidence: str | None = None
+    title: str = ""
+    error: str = ""
+
+    @property
+    def hung(self) -> bool:
+        """Whether the look says that the server does not go on by itself."""
+        return self.status == "finding" and self.severity == "error"
+
+
+class Taker:
+    """Takes evidence into one run directory."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._live: Report | None = None
+
+    def take(self, ask: Ask) -> Told:
+        """Never raises for what the server is like: `error` says what went wrong."""
+        began = time.monotonic()
+        name = f"{ask.number:02d}-{ask.why}"
+        folder = self._run.evidence / name
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            report = self._report(ask, folder, began)
+            (folder / REPORT_JSON).write_text(dumps(report, indent=2) + "\n", encoding="utf-8")
+            (folder / REPORT_TEXT).write_text(text(report), encoding="utf-8")
+        except (OSError, GpudiagError, ValueError) as error:
+            return Told(number=ask.number, why=ask.why, error=f"{type(error).__name__}: {error}"[:500])
+        verdict = report.verdict
+        return Told(
+            number=ask.number,
+            why=ask.why,
+            report=f"{EVIDENCE}/{name}/{REPORT_JSON}",
+            state=report.target.state if report.target is not None else "unknown",
+            status=verdict.status,
+            code=verdict.code,
+            severity=verdict.severity,
+            confidence=verdict.confidence,
+            title=verdict.title,
+        )
+
+    def _report(self, ask: Ask, folder: Path, began: float) -> Report:
+        observation = self._look(ask) if ask.tops else None
+        self._keep_kernel_log(ask, folder)
+        log = self._log(ask.root, folder)
+        if observation is not None:
+            # The recording first: whatever the judgement makes of it, it can be made again.
+            record.save(observation, folder / RECORDING, command="launch", force=True, logs=(log,))
+            self._keep_flight(ask, folder)
+            live = self._judge(observation, ask, time.monotonic() - began)
+            if live is not None:
+                self._live = live
+                return with_log(live, log, at=observation.last.at)
+        told = explain_log(log.facts or read_facts(()), command="launch", version=__version__, host=os.uname().nodename)
+        if ask.with_live and self._live is not None:
+            return with_log(self._live, log)
+        return told
+
+    def _look(self, ask: Ask) -> Observation | None:
+        options = LookOptions(flight_recorder=ask.flight)
+        observation = look.observe(ask.tops, options, samples=2, interval_s=1.0, confirm=ask.confirm)
+        return observation if observation.last.processes or observation.first.processes else None
+
+    def _judge(self, observation: Observation, ask: Ask, took_s: float) -> Report | None:
+        """The report on the server itself, None if it was gone before the look."""
+        try:
+            reports = pipeline.reports_of(observation, command="launch", wall_s=took_s)
+        except GpudiagError:
+            return None
+        ours = [r for r in reports if r.target is not None and r.target.root_pid == ask.root]
+        # Without its root a server is known by one of its orphans.
+        return (ours or reports)[0]
+
+    def _log(self, root: int, folder: Path) -> ServerLog:
+        paths = [p for p in (self._run.server_log, self._run.events_log, folder / KERNEL_LOG) if p.exists()]
+        try:
+            written = self._run.server_log.stat().st_mtime
+        except OSError:
+            written = None
+        return ServerLog(root_pid=root, facts=read_facts([str(p) for p in paths]), written_at=written)
+
+    def _keep_kernel_log(self, ask: Ask, folder: Path) -> None:
+        messages = kernel_messages(ask.since)
+        if messages:
+            (folder / KERNEL_LOG).write_text(messages, encoding="utf-8")
+
+    def _keep_flight(self, ask: Ask, folder: Path) -> None:
+        """Copies of the dumps: the next one overwrites them."""
+        if not ask.flight_dump:
+            return
+        stem = Path(ask.flight_dump)
+        left = _MOST_DUMP_BYTES
+        for dump in sorted(stem.parent.glob(f"{stem.name}[0-9]*")):
+            with contextlib.suppress(OSError):
+                left -= dump.stat().st_size
+                if left < 0:
+                    return
+                (folder / FLIGHT).mkdir(mode=0o700, exist_ok=True)
+                shutil.copy2(dump, folder / FLIGHT / dump.name, follow_symlinks=False)
+
+
+def main(arguments: list[str]) -> None:
+    """Answer requests until stdin ends, which it does with the supervisor."""
+    taker = Taker(RunDirectory(Path(arguments[0])))
+    for line in sys.stdin.buffer:
+        told = taker.take(msgspec.json.decode(line, type=Ask))
+        sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
+        sys.stdout.buffer.flush()
