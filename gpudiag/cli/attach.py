@@ -13,6 +13,7 @@ import click
 
 from gpudiag.cli import target
 from gpudiag.cli.exits import exit_code_of
+from gpudiag.cli.kernel_dump import check_flags, with_kernels
 from gpudiag.cli.output import Output, emit, output_options, say
 from gpudiag.errors import GpudiagError, UsageError
 from gpudiag.model.log import ServerLog
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 @click.option("--native", is_flag=True, help="C and C++ frames too. Stops each process like --pause, for longer.")
 @click.option("--ras", is_flag=True, help="Ask NCCL's own service too, even where memory tells what it knows.")
 @click.option("--flight-recorder", is_flag=True, help="Ask each rank to dump torch's flight recorder; takes up to 8 s.")
+@click.option("--kernel-dump", is_flag=True, help="Name the kernel on each GPU. Asks first: it ends ranks that hang.")
+@click.option("--yes", is_flag=True, help="Do what --kernel-dump does without asking.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep what was seen, for gpudiag explain.")
 @output_options
 @click.option("--withhold", multiple=True, metavar="SOURCE", hidden=True, help="Do without a source of evidence.")
@@ -52,6 +55,8 @@ def attach(
     native: bool,
     ras: bool,
     flight_recorder: bool,
+    kernel_dump: bool,
+    yes: bool,
     record: Path | None,
     withhold: tuple[str, ...],
     output: Output,
@@ -67,9 +72,13 @@ def attach(
     --flight-recorder talks to ranks that were started with TORCH_NCCL_DEBUG_INFO_PIPE_FILE: a byte in that pipe has each
     write TORCH_FR_DUMP_TEMP_FILE anew. It shows calls of other type, size or data type. Dumps that lie there already, no
     more than five minutes old, are read without it.
+
+    --kernel-dump is for servers started with gpudiag launch --arm-kernel-dump: each rank whose GPU holds a kernel that
+    does not end writes a CUDA core dump, and cuda-gdb names kernel and source line. Such a rank is aborted by it.
     """
     if pid is not None and every:
         raise UsageError("PID and --all contradict each other", help="leave one of them out")
+    check_flags(kernel_dump=kernel_dump, yes=yes, every=every)
     if math.isnan(interval):
         raise UsageError("--interval is no number", help="gpudiag attach --interval 1")
     if record is not None:
@@ -82,9 +91,12 @@ def attach(
     around = pipeline.scan()
     servers = target.every(around) if every else (target.by_pid(around, pid) if pid else target.choose(around),)
     options = look_options(pause=pause, native=native, ras=ras, flight_recorder=flight_recorder, withhold=withhold)
+    confirm = confirm or kernel_dump
     _announce(servers, options, confirm=confirm)
     observation = pipeline.observe(servers, around, options, samples=samples, interval_s=interval, confirm=confirm)
     logs = pipeline.logs_of(observation)
+    if kernel_dump:
+        observation = _dump_kernels(observation, yes=yes)
     took_s = time.monotonic() - began
     redactor = Redactor()
     trouble = _record(observation, logs, record, redactor, redact=output.redact)
@@ -127,6 +139,12 @@ def _announce(servers: tuple[Server, ...], options: LookOptions, *, confirm: boo
         pids = ", ".join(str(s.root_pid) for s in servers)
         patience = ", for at least 5 s" if confirm or options.flight_recorder else ""
         say(f"looking at pid {pids} ({processes} processes){patience} ...")
+
+
+def _dump_kernels(observation: Observation, *, yes: bool) -> Observation:
+    """After the last look: nothing that a rank does in its dump is evidence of the hang."""
+    servers = pipeline.servers_of(observation)
+    return with_kernels(observation, servers[0], yes=yes) if servers else observation
 
 
 def _record(

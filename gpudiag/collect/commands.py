@@ -49,8 +49,8 @@ class Batch(NamedTuple):
     stopped_s: float
 
 
-def run_all(commands: Mapping[int, Sequence[str]], *, deadline_s: float, stopping: bool = False) -> Batch:
-    """Run the command of every pid, at most two for each processor at a time.
+def run_all(commands: Mapping[int, Sequence[str]], *, deadline_s: float, stopping: bool = False, at_once: bool = False) -> Batch:
+    """Run the command of every pid, at most two for each processor at a time, or `at_once` all of them.
 
     Once one of them has run into the deadline, those that start later get a quarter of it, and a deadline later it is over
     for all: what hangs the command for one worker of a server tends to hang it for all of them.
@@ -59,7 +59,7 @@ def run_all(commands: Mapping[int, Sequence[str]], *, deadline_s: float, stoppin
     and the time for which a pid is traced is measured (to about 2 ms; on a crowded machine the whole time of the command
     where no look met the stop). Others are killed at the deadline.
     """
-    runner = _Runner(commands, deadline_s, stopping)
+    runner = _Runner(commands, deadline_s, stopping, len(commands) if at_once else 0)
     try:
         runner.run()
     finally:
@@ -108,7 +108,7 @@ class _Running:
 
 
 class _Runner:
-    def __init__(self, commands: Mapping[int, Sequence[str]], deadline_s: float, stopping: bool) -> None:
+    def __init__(self, commands: Mapping[int, Sequence[str]], deadline_s: float, stopping: bool, width: int) -> None:
         self.finished: dict[int, Finished] = {}
         self.stopped_s = 0.0
         self._waiting = deque(commands.items())
@@ -117,7 +117,7 @@ class _Runner:
         self._grace_s = _LET_GO_S if stopping else _DIE_S
         self._active: list[_Running] = []
         self._selector = selectors.DefaultSelector()
-        self._width = 2 * len(os.sched_getaffinity(0))
+        self._width = max(width, 2 * len(os.sched_getaffinity(0)))
         self._over: float | None = None
         """When no command may run any more; None as long as none was late."""
 

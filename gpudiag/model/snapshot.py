@@ -11,6 +11,7 @@ from gpudiag.model.collective import FlightAnalysis
 from gpudiag.model.communicator import RasCommunicator
 from gpudiag.model.file import FileFact, FileLock
 from gpudiag.model.gpu import GpuInventory, XidEvent
+from gpudiag.model.kernel import KernelDump
 from gpudiag.model.network import Socket
 from gpudiag.model.process import Process
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable
@@ -67,6 +68,8 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True):
     """Communicators as NCCL's own service tells them; asked only where memory could not be read, or on request."""
     flight: Ok[FlightAnalysis] | Unavailable | Failed = NOT_ASKED
     """The flight-recorder dumps of all ranks, compared."""
+    kernels: Ok[tuple[KernelDump, ...]] | Unavailable | Failed = NOT_ASKED
+    """CUDA core dumps of ranks, taken after the last look: what was resident on their GPUs."""
     gaps: tuple[Gap, ...] = ()
     took_s: float = 0.0
     stopped_s: float = 0.0

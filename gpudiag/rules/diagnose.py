@@ -282,6 +282,7 @@ def _not_read(picture: Picture) -> tuple[NotRead, ...]:
         "ras": snapshot.ras,
         "xids": snapshot.xids,
         "flight": snapshot.flight,
+        "kernels": snapshot.kernels,
         "gpus": snapshot.gpus,
     }
     for name, reading in whole.items():

@@ -14,7 +14,7 @@ from gpudiag.model.node import Node
 from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
 from gpudiag.model.wait import Wait
-from gpudiag.waits import channels, children, collectives, device, files, flight, gil, locks, nccl, spin, stores, streams
+from gpudiag.waits import channels, children, collectives, device, files, flight, gil, kernels, locks, nccl, spin, stores, streams
 from gpudiag.waits.context import Context, Edge
 from gpudiag.waits.graph import Cause, causes
 from gpudiag.waits.motion import Motion
@@ -24,6 +24,7 @@ KINDS = (
     gil.edges,
     files.edges,
     children.edges,
+    kernels.edges,
     nccl.edges,
     flight.edges,
     collectives.edges,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudiag.model.finding import Evidence, Finding
+from gpudiag.model.server import Member
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
-from gpudiag.rules.hang.devices import NAME_THE_KERNEL, kernel_culprit, resident_all_along, waits_on_device
+from gpudiag.rules.hang.devices import kernel_culprit, name_the_kernel, resident_all_along, waits_on_device
+from gpudiag.waits import kernels
 from gpudiag.waits.communicators import Group, source
 from gpudiag.waits.picture import Picture
 
@@ -29,6 +31,8 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     if not shared or not all(g.complete and g.unmoved and g.equal for g in shared):
         # Without the counts of every rank, those on other hosts included, they may as well wait for one that stays away.
         return
+    if any(kernels.stuck(picture, m.pid) is not None for m in ranks):
+        return
     devices = [picture.devices[m.pid] for m in ranks]
     links: list[Link] = [tuple(d.evidence(f"GPU {d.gpu.index} is {d.state}") for d in devices[:8])]
     links.append((_counts(picture, shared),))
@@ -42,11 +46,24 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         title=f"all {len(ranks)} ranks wait for their GPUs after equal counts: a kernel does not end, or a message is lost",
         links=links,
         culprits=tuple(kernel_culprit(picture, m, d) for m, d in zip(ranks, devices, strict=True)),
+        notes=_named(picture, ranks),
         next_steps=(
-            NAME_THE_KERNEL.format(pid=ranks[0].pid),
+            _next(picture, ranks),
             "look for errors of links and devices: `dmesg -T | grep -iE 'xid|nvlink|iommu'`",
         ),
     )
+
+
+def _named(picture: Picture, ranks: list[Member]) -> tuple[Evidence, ...]:
+    """The collectives in which the ranks were found, where they were dumped."""
+    inside = ((m, kernels.waits_for_peers(picture, m.pid)) for m in ranks)
+    return tuple(kernels.evidence(picture, member, kernel) for member, kernel in inside if kernel is not None)
+
+
+def _next(picture: Picture, ranks: list[Member]) -> str:
+    if _named(picture, ranks):
+        return "the kernels are collectives: look at the transport between the GPUs, `gpudiag doctor --active` tests it"
+    return name_the_kernel(picture, ranks[0].pid)
 
 
 def _counts(picture: Picture, shared: list[Group]) -> Evidence:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from gpudiag.model.finding import Culprit, Evidence
 from gpudiag.model.node import Node
+from gpudiag.model.reading import value_or
 from gpudiag.model.server import Member
 from gpudiag.rules.hang.standing import culprit
 from gpudiag.waits.gpus import WAITING, Device
 from gpudiag.waits.motion import Motion
 from gpudiag.waits.picture import Picture
 
-NAME_THE_KERNEL = (
-    "name the kernel (this stops it meanwhile): `cuda-gdb -p {pid} -batch -ex 'info cuda kernels' -ex detach`; if it"
-    " shows none, set CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 and CUDA_COREDUMP_PIPE at the next start (the dump ends the process)"
-)
+_ARMED = "CUDA_ENABLE_USER_TRIGGERED_COREDUMP"
+
+
+def name_the_kernel(picture: Picture, pid: int) -> str:
+    """The next step that names the kernel, by what the server was started with."""
+    root = picture.server.root_pid
+    if any(value_or(p.environ, {}).get(_ARMED) == "1" for _, p in picture.members()):
+        return f"name the kernel (this ends the server): `gpudiag attach {root} --kernel-dump`"
+    return (
+        f"name the kernel (this stops it meanwhile): `cuda-gdb -p {pid} -batch -ex 'info cuda kernels' -ex detach`; if it shows"
+        " none, start the server with `gpudiag launch --arm-kernel-dump`, and `gpudiag attach --kernel-dump` names it"
+    )
 
 
 def rank_of_kernel(picture: Picture, target: Node) -> tuple[Member, Device] | None:

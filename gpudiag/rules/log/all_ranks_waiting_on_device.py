@@ -39,7 +39,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
                     "NCCL_P2P_DISABLE=1 as an experiment: if that helps, the "
                     "path between the GPUs is broken (it is not yet the cause)"
                 ),
-                "a GPU core dump (CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1) or cuda-gdb names the kernel",
+                "`gpudiag attach --kernel-dump` on a server that was armed for it, or cuda-gdb, names the kernel",
             ],
             culprits=[rank_culprit(facts, r) for r in ranks[:16]],
             notes=stack_notes(facts, tuple(ranks)),
