@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 @click.option("--engine", type=click.Choice(["sglang", "vllm"]), help="The engine that will serve; default: the one installed.")
 @click.option("--python", metavar="PATH", help="Interpreter of the server; default: the active environment that has an engine.")
 @click.option("--algorithm", metavar="NAME", help="The algorithm or method that will be asked for, e.g. EAGLE3.")
+@click.option(
+    "--context", metavar="TOKENS", type=click.IntRange(1), help="Longest text that will be served; default: the target's."
+)
+@click.option("--fast", is_flag=True, help="Do not import the engine: run the functions that decide alone.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every check with its evidence.")
 @output_options
 def check(
@@ -33,6 +37,8 @@ def check(
     engine: ServedBy | None,
     python: str | None,
     algorithm: str | None,
+    context: int | None,
+    fast: bool,
     verbose: bool,
     output: Output,
 ) -> int:
@@ -42,24 +48,32 @@ def check(
     """
     from gpudiag.doctor import interpreter
     from gpudiag.drafter import check as drafter_check
-    from gpudiag.rules.preflight import judge
+    from gpudiag.model.facts import Asked
 
     started = time.perf_counter()
     check_directory("", draft, on_hub=True)
     check_directory("--target", target, on_hub=True)
     chosen = program(python, "gpudiag drafter check") if python else interpreter.choose(os.environ, engine)
-    facts = drafter_check.read(draft, target, engine=engine, python=chosen, algorithm=algorithm)
+    asked = Asked(
+        engine=engine,
+        python=chosen,
+        model=target,
+        draft=draft,
+        algorithm=algorithm,
+        context=context,
+        depth="fast" if fast else "full",
+    )
+    facts = drafter_check.read(asked)
     results = drafter_check.results(facts)
-    report = judge.report(facts, results, command="drafter check", version=__version__, wall_s=time.perf_counter() - started)
+    report = drafter_check.report(facts, results, __version__, time.perf_counter() - started)
     if chosen is None:
         say("no engine is installed here: judged by what is known of its versions (--python names an interpreter)")
     if output.format == "text":
-        from msgspec.structs import replace
-
         from gpudiag.render.doctor import text
+        from gpudiag.rules.drafter import summary
 
-        # Which engine to choose is doctor's question.
-        put(text(replace(report, choices=()), verbose=verbose, **drawing(output)), output)
+        about = summary.lines(report.drafter) if report.drafter is not None else ()
+        put(text(report, verbose=verbose, about=about, **drawing(output)), output)
     else:
         emit([report], output)
     return exit_code(report, output.fail_on, partial=any(r.status == "unknown" for r in results))

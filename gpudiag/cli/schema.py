@@ -12,7 +12,8 @@ def schema() -> None:
     """Print the JSON Schema of everything that --json prints.
 
     One report is an object; attach --all and explain with several servers print an array of them. doctor, kernels check and
-    drafter check add how each check ended; kernels list prints a table, doctor --list an array of checks.
+    drafter check add how each check ended, drafter check also what
+    the drafter is; kernels list prints a table, doctor --list an array of checks.
     """
     import msgspec
 
@@ -24,17 +25,19 @@ def printed_schema() -> dict[str, Any]:
     import msgspec
 
     from gpudiag.model.doctor import CheckInfo, DoctorReport
+    from gpudiag.model.drafter import DrafterReport
     from gpudiag.model.kernel_table import KERNELS_SCHEMA, KernelTable
     from gpudiag.model.report import REPORT_SCHEMA, Report
 
-    (report, doctor, table, check), definitions = msgspec.json.schema_components(
-        (Report, DoctorReport, KernelTable, CheckInfo), ref_template="#/$defs/{name}"
+    (report, doctor, drafter, table, check), definitions = msgspec.json.schema_components(
+        (Report, DoctorReport, DrafterReport, KernelTable, CheckInfo), ref_template="#/$defs/{name}"
     )
-    for name, constant in (("Report", REPORT_SCHEMA), ("DoctorReport", REPORT_SCHEMA), ("KernelTable", KERNELS_SCHEMA)):
+    constants = dict.fromkeys(("Report", "DoctorReport", "DrafterReport"), REPORT_SCHEMA) | {"KernelTable": KERNELS_SCHEMA}
+    for name, constant in constants.items():
         definitions[name]["properties"]["schema"] = {"const": constant}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": REPORT_SCHEMA,
-        "anyOf": [report, doctor, {"type": "array", "items": report}, table, {"type": "array", "items": check}],
+        "anyOf": [report, doctor, drafter, {"type": "array", "items": report}, table, {"type": "array", "items": check}],
         "$defs": definitions,
     }

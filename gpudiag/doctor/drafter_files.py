@@ -8,12 +8,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from gpudiag.doctor.model_files import number, object_in, tensor_bytes, tensors
-from gpudiag.model.modelfiles import DraftConfig, Drafter, EmbeddingCheck, Tensor, VocabMap
+from gpudiag.doctor.model_files import number, object_in, tensor_bytes, tensors, text
+from gpudiag.doctor.special_tokens import special_tokens
+from gpudiag.model.modelfiles import DraftConfig, Drafter, DraftShape, EmbeddingCheck, SpecialToken, Tensor, VocabMap
 
 _MAX_ENTRIES: Final = 1 << 22
 _ROWS: Final = 64
+_ROW_BYTES: Final = 1 << 20
 _EMBEDDINGS: Final = ("embed_tokens.weight", "model.embed_tokens.weight")
+_FLAGS: Final = ("norm_output", "norm_before_residual", "fc_norm", "use_aux_norm", "norm_before_fc")
+_LATENT: Final = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _TARGET_EMBEDDINGS: Final = (
     "model.embed_tokens.weight",
     "language_model.model.embed_tokens.weight",
@@ -35,6 +39,8 @@ def drafter(directory: Path | str, target: Path | str | None) -> Drafter:
         tensors=found,
         vocab_map=_vocab_map(place, found, config),
         embedding=_embedding(place, found, Path(target)) if target else None,
+        weight_bytes=sum(path.stat().st_size for path in place.glob("*.safetensors")),
+        outside=_outside(place, found, Path(target)) if target else (),
     )
 
 
@@ -42,10 +48,13 @@ def draft_config(raw: Mapping[str, Any]) -> DraftConfig:
     """The fields of a configuration as SGLang, vLLM or speculators writes it (eagle_config, transformer_layer_config)."""
     eagle = _table(raw, "eagle_config")
     layer = _table(raw, "transformer_layer_config") or raw
+    verifier = _table(_table(raw, "speculators_config"), "verifier")
+    rope = _table(layer, "rope_parameters") or _table(layer, "rope_scaling")
+    theta = rope.get("rope_theta", layer.get("rope_theta"))
 
-    def flag(name: str) -> bool | None:
-        value = raw.get(name, eagle.get(name))
-        return value if isinstance(value, bool) else None
+    def flag(*names: str) -> bool | None:
+        found = [v for name in names for v in (raw.get(name, layer.get(name)), eagle.get(name)) if isinstance(v, bool)]
+        return found[0] if found else None
 
     return DraftConfig(
         hidden_size=number(layer.get("hidden_size")),
@@ -59,6 +68,31 @@ def draft_config(raw: Mapping[str, Any]) -> DraftConfig:
         norm_before_residual=flag("norm_before_residual"),
         max_positions=number(layer.get("max_position_embeddings")),
         speculators="speculators_config" in raw or "speculators_model_type" in raw,
+        shape=_shape(layer),
+        aux_count=number(raw.get("num_aux_hidden_states")),
+        fc_norm=flag("fc_norm", "use_aux_norm"),
+        norm_before_fc=flag("norm_before_fc"),
+        tied=flag("tie_word_embeddings"),
+        attention_bias=flag("attention_bias"),
+        mlp_bias=flag("mlp_bias"),
+        fc_bias=flag("bias"),
+        nested_flags=tuple(n for n in _FLAGS if isinstance(eagle.get(n), bool) and not isinstance(raw.get(n), bool)),
+        rope_theta=float(theta) if isinstance(theta, int | float) and not isinstance(theta, bool) else None,
+        rope_type=text(rope.get("rope_type", rope.get("type"))),
+        dtype=text(layer.get("torch_dtype") or layer.get("dtype") or raw.get("torch_dtype") or raw.get("dtype")),
+        layer_type=text(layer.get("model_type")),
+        quantization=text(_table(raw, "quantization_config").get("quant_method")),
+        verifier=text(verifier.get("name_or_path")),
+        verifier_architectures=tuple(str(a) for a in verifier.get("architectures") or ()),
+    )
+
+
+def _shape(layer: Mapping[str, Any]) -> DraftShape:
+    return DraftShape(
+        intermediate_size=number(layer.get("intermediate_size")),
+        heads=number(layer.get("num_attention_heads")),
+        kv_heads=number(layer.get("num_key_value_heads")),
+        **{n: number(layer.get(n)) for n in ("head_dim", *_LATENT)},
     )
 
 
@@ -78,15 +112,28 @@ def _named(found: tuple[Tensor, ...], names: tuple[str, ...]) -> Tensor | None:
     return next((by_name[n] for n in names if n in by_name), None)
 
 
+def _ending(found: tuple[Tensor, ...], name: str) -> Tensor | None:
+    """A tensor of this name, whatever an export put before it."""
+    return next((t for t in found if t.name == name or t.name.endswith(f".{name}")), None)
+
+
+def _outside(place: Path, found: tuple[Tensor, ...], target: Path) -> tuple[SpecialToken, ...]:
+    """What the target emits by its own rules and the draft vocabulary lacks, by t2d; nothing without one."""
+    known = _t2d(place, _ending(found, "t2d"))
+    if known is None:
+        return ()
+    return tuple(one for one in special_tokens(target) if not (0 <= one.id < len(known) and known[one.id] == 1))
+
+
 def _vocab_map(place: Path, found: tuple[Tensor, ...], config: DraftConfig) -> VocabMap | None:
     """Judge d2t as the offsets that both engines read it as: target id = draft id + d2t[draft id]."""
-    d2t = _named(found, ("d2t", "model.d2t"))
+    d2t = _ending(found, "d2t")
     if d2t is None or d2t.dtype not in ("I64", "I32") or len(d2t.shape) != 1 or not 0 < d2t.shape[0] <= _MAX_ENTRIES:
         return None
     count = d2t.shape[0]
     width, code = (8, "q") if d2t.dtype == "I64" else (4, "i")
     offsets = struct.unpack(f"<{count}{code}", tensor_bytes(place, d2t, 0, count * width))
-    t2d = _named(found, ("t2d", "model.t2d"))
+    t2d = _ending(found, "t2d")
     vocabulary = config.vocab_size or (t2d.shape[0] if t2d is not None and len(t2d.shape) == 1 else 0)
     ids = [index + offset for index, offset in enumerate(offsets)]
     outside = sum(not 0 <= one < vocabulary for one in ids) if vocabulary else 0
@@ -124,7 +171,7 @@ def _embedding(place: Path, found: tuple[Tensor, ...], target: Path) -> Embeddin
         return None
     rows, columns = own.shape
     width = columns * {"F32": 4, "F16": 2, "BF16": 2}.get(own.dtype, 0)
-    if not rows or not width:
+    if not rows or not 0 < width <= _ROW_BYTES:
         return None
     chosen = sorted({rows * i // _ROWS for i in range(_ROWS)})
     equal = sum(tensor_bytes(place, own, r * width, width) == tensor_bytes(target, other, r * width, width) for r in chosen)

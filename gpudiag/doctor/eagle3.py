@@ -21,6 +21,7 @@ SGLANG_MEMBER: Final = "set_eagle3_layers_to_capture"
 VLLM_PROTOCOL: Final = "SupportsEagle3"
 _SGLANG_MODELS: Final = "sglang.srt.models"
 _VLLM_MODELS: Final = "vllm.model_executor.models"
+VLLM_INTERFACES: Final = f"{_VLLM_MODELS}.interfaces"
 _SOURCE_BYTES: Final = 8 << 20
 
 
@@ -48,6 +49,16 @@ def module_of(environment: Environment, engine: str, architecture: str) -> str |
     except OSError:
         return None
     return None if isinstance(place, Unavailable) else place[0]
+
+
+def class_of(sources: Sources, engine: str, architecture: str) -> ClassSource | Unavailable:
+    """The class that serves an architecture, as written."""
+    place = _place(sources, engine, architecture)
+    if isinstance(place, Unavailable):
+        return place
+    return sources.find(*place) or Unavailable(
+        reason=f"{place[1]} was not found in {sources.file(place[0]) or place[0]}", help="gpudiag doctor --only GPD106"
+    )
 
 
 def _place(sources: Sources, engine: str, architecture: str) -> tuple[str, str] | Unavailable:
@@ -79,7 +90,7 @@ def _in_vllm(sources: Sources, architecture: str) -> tuple[str, str] | Unavailab
 def _judge(sources: Sources, engine: str, architecture: str, module: str, name: str) -> Eagle3Interface | Unavailable:
     if engine == "sglang":
         return _judge_source(sources, engine, architecture, module, name, (SGLANG_MEMBER,), None)
-    protocol = sources.find(f"{_VLLM_MODELS}.interfaces", VLLM_PROTOCOL)
+    protocol = sources.find(VLLM_INTERFACES, VLLM_PROTOCOL)
     if protocol is None:
         return Unavailable(reason=f"this vLLM has no {VLLM_PROTOCOL}: it is too old for EAGLE-3", help="pip install -U vllm")
     required = tuple(sorted(m for m in sources.lineage(protocol).members if not m.startswith("_")))

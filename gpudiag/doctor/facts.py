@@ -17,8 +17,10 @@ from gpudiag.doctor import (
     active,
     build_tree,
     caches,
+    draft_class,
     drafter_files,
     eagle3,
+    fed_layers,
     install,
     libraries,
     model_cache,
@@ -31,7 +33,7 @@ from gpudiag.doctor.loader import Loader
 from gpudiag.doctor.reads import Root, attempt
 from gpudiag.doctor.system import system
 from gpudiag.model.facts import Asked, Facts, System
-from gpudiag.model.install import Eagle3Interface, Environment, Import, Install, Verification
+from gpudiag.model.install import AuxLayers, Eagle3Interface, Environment, Import, Install, Verification
 from gpudiag.model.reading import NOT_ASKED, Ok, Reading, Unavailable
 
 _PROVIDERS: Final = {
@@ -67,8 +69,31 @@ def read_pair(asked: Asked) -> Facts:
     started = time.perf_counter()
     facts = _with_files(Facts(host=socket.gethostname(), at=time.time(), asked=asked, system=System()))
     if asked.python:
-        facts = replace(facts, install=Ok(value=_other(facts, asked.python), at=facts.at))
+        found = _other(facts, asked.python)
+        if isinstance(found.environment, Ok):
+            how: fed_layers.How = "source" if asked.depth == "fast" else "import"
+            found = _with_drafter(found, facts, found.environment.value, how)
+        facts = replace(facts, install=Ok(value=found, at=facts.at))
     return replace(facts, took_s=round(time.perf_counter() - started, 3))
+
+
+def _with_drafter(found: Install, facts: Facts, about: Environment, how: fed_layers.How) -> Install:
+    """With what the engines there will do with the drafter, if both it and its target could be read."""
+    if not isinstance(facts.drafter, Ok) or not isinstance(facts.model, Ok):
+        return found
+    drafter, target, asked = facts.drafter.value, facts.model.value.config, facts.asked
+    engines = install.engines_in(about, asked)
+    classes = attempt(lambda: draft_class.draft_classes(about, engines, drafter, drafter.config.layer_type or ""))
+    if target.layers is None or not target.architectures:
+        return replace(found, draft_classes=classes)
+    looked = [
+        fed_layers.look(about, found.python, e, target.architectures[0], target.layers, asked.model or "", asked.draft or "", how)
+        for e in engines
+    ]
+    known = tuple(one.value for one in looked if isinstance(one, Ok))
+    missing = next((one for one in looked if not isinstance(one, Ok)), None)
+    layers: Reading[tuple[AuxLayers, ...]] = missing if missing is not None and not known else Ok(value=known, at=facts.at)
+    return replace(found, draft_classes=classes, aux_layers=layers)
 
 
 def _with_files(facts: Facts) -> Facts:
@@ -124,6 +149,7 @@ def _with_install(facts: Facts, python: str) -> Facts:
             verification=verifying.result(),
             imports=importing.result(),
         )
+    found = _with_drafter(found, facts, about, "source")
     return replace(facts, install=Ok(value=found, at=facts.at), others=others, libraries=scanned)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import struct
@@ -10,12 +11,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
+
 from gpudiag.doctor.reads import bounded
 from gpudiag.model.modelfiles import ModelConfig, ModelFiles, Tensor
 
 _JSON_BYTES: Final = 256 << 20
-_HEADER_BYTES: Final = 100 << 20
-"""The largest header that the safetensors library itself accepts."""
+_HEADER_BYTES: Final = 32 << 20
+"""More than any shard has (some 120 bytes a tensor); the safetensors library itself stops at 100 MB."""
+_MAX_DIMENSIONS: Final = 8
 _INDEXES: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WEIGHTS: Final = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "tiktoken.model", "tekken.json")
@@ -53,50 +57,77 @@ def _is_short(path: Path) -> bool:
     if path.suffix != ".safetensors":
         return path.stat().st_size == 0
     try:
-        header, start = safetensors_header(path)
+        entries, start = safetensors_header(path)
     except ValueError:
         return True
-    ends = [t["data_offsets"][1] for t in header.values() if isinstance(t, dict) and "data_offsets" in t]
-    return path.stat().st_size < start + max(ends, default=0)
+    return path.stat().st_size < start + max((one.last for one in entries.values()), default=0)
 
 
-def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
-    """The JSON header of a safetensors file and where its data begins. Raises ValueError for anything else."""
-    with path.open("rb") as file:
-        head = file.read(8)
-        if len(head) < 8:
-            raise ValueError(f"{path} is cut off")
-        (length,) = struct.unpack("<Q", head)
-        if length > _HEADER_BYTES:
-            raise ValueError(f"{path} is no safetensors file: a header of {length} bytes")
-        data = file.read(length)
+class Entry(Struct, frozen=True):
+    """A tensor in the header of a safetensors file; its bytes lie from `first` to `last` behind the header."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    first: int
+    last: int
+
+
+def safetensors_header(path: Path) -> tuple[dict[str, Entry], int]:
+    """Every tensor of a safetensors file by name, and where the data begins. Raises ValueError for anything else."""
+    stat = path.stat()
+    return _header(path, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(8)
+def _header(path: Path, changed_ns: int, size: int) -> tuple[dict[str, Entry], int]:  # noqa: ARG001  they tell the cache apart
+    head = bounded(path, 8)
+    if len(head) < 8:
+        raise ValueError(f"{path} is cut off")
+    (length,) = struct.unpack("<Q", head)
+    if length > _HEADER_BYTES:
+        raise ValueError(f"{path} is no safetensors file: a header of {length} bytes")
+    data = bounded(path, 8 + length)[8:]
     if len(data) < length:
         raise ValueError(f"{path} is cut off")
-    read = json.loads(data)
+    try:
+        read = json.loads(data)
+    except RecursionError as error:
+        raise ValueError(f"{path} has a header nested too deep") from error
     if not isinstance(read, dict):
         raise ValueError(f"{path} has no table of tensors")  # noqa: TRY004  what is in a file is a value
-    return read, 8 + length
+    return {name: _entry(path, name, one) for name, one in read.items() if name != "__metadata__"}, 8 + length
+
+
+def _entry(path: Path, name: str, one: Any) -> Entry:
+    try:
+        entry = Entry(str(one["dtype"]), tuple(one["shape"]), *one["data_offsets"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path}: {name[:200]!r} is described as no tensor is") from error
+    numbers = (*entry.shape, entry.first, entry.last)
+    if (
+        len(entry.shape) > _MAX_DIMENSIONS
+        or not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers)
+        or entry.first > entry.last
+    ):
+        raise ValueError(f"{path}: {name[:200]!r} has impossible numbers")
+    return entry
 
 
 def tensors(directory: Path) -> Iterator[Tensor]:
     """Every tensor of the safetensors files in a directory, from their headers."""
     for path in sorted(directory.glob("*.safetensors")):
-        header, _ = safetensors_header(path)
-        for name, one in header.items():
-            if name != "__metadata__" and isinstance(one, dict):
-                yield Tensor(
-                    name=name, dtype=str(one.get("dtype")), shape=tuple(int(n) for n in one.get("shape", ())), file=path.name
-                )
+        for name, one in safetensors_header(path)[0].items():
+            yield Tensor(name=name, dtype=one.dtype, shape=one.shape, file=path.name)
 
 
 def tensor_bytes(directory: Path, tensor: Tensor, start: int, count: int) -> bytes:
     """Bytes of one tensor from `start` on. Raises ValueError if they lie outside it."""
-    header, begin = safetensors_header(directory / tensor.file)
-    first, last = header[tensor.name]["data_offsets"]
-    if start < 0 or first + start + count > last:
+    entries, begin = safetensors_header(directory / tensor.file)
+    entry = entries.get(tensor.name)
+    if entry is None or start < 0 or entry.first + start + count > entry.last:
         raise ValueError(f"{tensor.name} is shorter than {start + count} bytes")
     with (directory / tensor.file).open("rb") as file:
-        file.seek(begin + first + start)
+        file.seek(begin + entry.first + start)
         data = file.read(count)
     if len(data) < count:
         raise ValueError(f"{tensor.file} is cut off")
@@ -105,7 +136,10 @@ def tensor_bytes(directory: Path, tensor: Tensor, start: int, count: int) -> byt
 
 def object_in(path: Path) -> dict[str, Any]:
     """A JSON object. Raises ValueError for anything else."""
-    read = json.loads(bounded(path, _JSON_BYTES))
+    try:
+        read = json.loads(bounded(path, _JSON_BYTES))
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deep") from error
     if not isinstance(read, dict):
         raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004  what is in a file is a value
     return read

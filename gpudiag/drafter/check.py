@@ -6,8 +6,10 @@ from typing import Final
 
 from gpudiag.doctor import facts as doctor_facts
 from gpudiag.model.doctor import CheckResult
+from gpudiag.model.drafter import DrafterReport
 from gpudiag.model.facts import Asked, Facts, ServedBy
 from gpudiag.model.finding import Finding
+from gpudiag.rules.drafter import summary
 from gpudiag.rules.preflight import judge, registry
 from gpudiag.rules.preflight.base import Check
 
@@ -15,11 +17,13 @@ CHECKS: Final[tuple[Check, ...]] = tuple(c for c in registry.CHECKS if c.info.ca
 """Every check whose subject is the drafter, its interface in the target's class included."""
 
 
-def read(draft: str, target: str | None, *, engine: ServedBy | None, python: str | None, algorithm: str | None = None) -> Facts:
-    """What the files and the installed engine say. Never raises for what is wrong with them: that is a Reading."""
-    return doctor_facts.read_pair(
-        Asked(engine=engine, python=python, model=target, draft=draft, algorithm=algorithm, depth="fast")
-    )
+def read(asked: Asked) -> Facts:
+    """What the files and the installed engine say. Never raises for what is wrong with them: that is a Reading.
+
+    Of `asked` counts: draft, model (the target), engine, python, algorithm, context, and depth: with `fast` no module of the
+    engine is imported; the few functions that decide are run alone.
+    """
+    return doctor_facts.read_pair(asked)
 
 
 def results(facts: Facts) -> tuple[CheckResult, ...]:
@@ -27,9 +31,19 @@ def results(facts: Facts) -> tuple[CheckResult, ...]:
     return judge.judge(facts, CHECKS)
 
 
+def report(facts: Facts, ended: tuple[CheckResult, ...], version: str, wall_s: float) -> DrafterReport:
+    """The results with what the drafter is. Which engine to choose is doctor's question, and is left to it."""
+    plain = judge.report(facts, ended, command="drafter check", version=version, wall_s=wall_s)
+    parts = {**{f: getattr(plain, f) for f in plain.__struct_fields__}, "choices": (), "drafter": summary.summary(facts)}
+    return DrafterReport(**parts)
+
+
 def check(
     draft: str, target: str | None, *, engine: ServedBy | None = None, python: str | None = None, algorithm: str | None = None
 ) -> tuple[Finding, ...]:
-    """All findings about a drafter directory, its target's directory and the engine that `python` has installed."""
-    facts = read(draft, target, engine=engine, python=python, algorithm=algorithm)
-    return tuple(finding for result in results(facts) for finding in result.findings)
+    """All findings about a drafter directory, its target's directory and the engine that `python` has installed.
+
+    Takes about a second: no module of the engine is imported.
+    """
+    asked = Asked(engine=engine, python=python, model=target, draft=draft, algorithm=algorithm, depth="fast")
+    return tuple(finding for result in results(read(asked)) for finding in result.findings)

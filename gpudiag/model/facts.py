@@ -40,6 +40,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     """A source tree of kernels that is going to be built."""
     algorithm: str | None = None
     """What --speculative-algorithm or the method of --speculative-config is going to be."""
+    context: int | None = None
+    """Length in tokens of the longest request that will be served; None for the target's own."""
 
 
 class Gpu(Struct, frozen=True, kw_only=True):

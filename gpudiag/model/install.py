@@ -171,6 +171,43 @@ class Eagle3Interface(Struct, frozen=True, kw_only=True):
     """Bases whose source was not found: with them the answer is not certain."""
 
 
+class DraftClass(Struct, frozen=True, kw_only=True):
+    """The class of an engine that loads a drafter, and which flags of a configuration its file looks at. Read from source."""
+
+    engine: str
+    architecture: str
+    class_name: str
+    file: str
+    line: int
+    flags: tuple[str, ...]
+
+
+class FedLayers(Struct, frozen=True, kw_only=True):
+    """The layers of the target that one code path of an engine feeds a drafter, as its own functions said.
+
+    `fed` are capture indices: i is the input of layer i. `where` is the function that decided, `reader` the one that looked
+    into the drafter's configuration ('' if that was not the engine's), `named` whether it found layers there.
+    """
+
+    path: str
+    fed: tuple[int, ...]
+    how: Literal["import", "source"]
+    """Imported as part of the engine, or taken alone out of its installed file."""
+    where: str
+    reader: str = ""
+    named: bool = False
+
+
+class AuxLayers(Struct, frozen=True, kw_only=True):
+    """What an installed engine will feed a drafter. `runner` is the code path that will serve, None if several may."""
+
+    engine: str
+    layers: tuple[FedLayers, ...]
+    runner: str | None = None
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+
 class Unresolved(Struct, frozen=True, kw_only=True):
     """A library that `path` names in its header (DT_NEEDED) and that the loader would not find."""
 
@@ -208,6 +245,9 @@ class Install(Struct, frozen=True, kw_only=True):
     stale_caches: Reading[tuple[CachedInfo, ...]] = NOT_ASKED
     imports: Reading[tuple[Import, ...]] = NOT_ASKED
     eagle3: Reading[tuple[Eagle3Interface, ...]] = NOT_ASKED
+    aux_layers: Reading[tuple[AuxLayers, ...]] = NOT_ASKED
+    draft_classes: Reading[tuple[DraftClass, ...]] = NOT_ASKED
+    """Classes that load the drafter; an engine that has none is not in it."""
     needed: Reading[Needed] = NOT_ASKED
     nccl: Reading[tuple[NcclLibrary, ...]] = NOT_ASKED
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 
@@ -40,8 +42,25 @@ class ModelFiles(Struct, frozen=True, kw_only=True):
     has_tokenizer: bool = True
 
 
+Dialect = Literal["sglang", "vllm", "speculators"]
+
+
+class DraftShape(Struct, frozen=True, kw_only=True):
+    """The sizes that give a drafter's weights their shapes. The last five are those of multi-head latent attention."""
+
+    intermediate_size: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    q_lora_rank: int | None = None
+    kv_lora_rank: int | None = None
+    qk_nope_head_dim: int | None = None
+    qk_rope_head_dim: int | None = None
+    v_head_dim: int | None = None
+
+
 class DraftConfig(Struct, frozen=True, kw_only=True):
-    """The fields of a drafter's config.json. Layer ids are None where the file has none.
+    """The fields of a drafter's config.json. Layer ids are None where the file has none, flags where it has no such flag.
 
     `nested_ids` stand under eagle_config (numbers of the layer whose *output* is read, as SpecForge writes them),
     `top_ids` at the top level (layer whose *input* is read, as vLLM and speculators write them).
@@ -58,6 +77,26 @@ class DraftConfig(Struct, frozen=True, kw_only=True):
     norm_before_residual: bool | None
     max_positions: int | None
     speculators: bool = False
+    shape: DraftShape = DraftShape()
+    aux_count: int | None = None
+    """num_aux_hidden_states: how many layers fc takes, where the file says so."""
+    fc_norm: bool | None = None
+    norm_before_fc: bool | None = None
+    tied: bool | None = None
+    attention_bias: bool | None = None
+    mlp_bias: bool | None = None
+    fc_bias: bool | None = None
+    nested_flags: tuple[str, ...] = ()
+    """Flags that stand under eagle_config and not at the top level, where an engine may not look."""
+    rope_theta: float | None = None
+    rope_type: str | None = None
+    dtype: str | None = None
+    layer_type: str | None = None
+    """model_type of its transformer layer."""
+    quantization: str | None = None
+    verifier: str | None = None
+    """The target that it was made for, where the file names one."""
+    verifier_architectures: tuple[str, ...] = ()
 
 
 class VocabMap(Struct, frozen=True, kw_only=True):
@@ -79,6 +118,15 @@ class EmbeddingCheck(Struct, frozen=True, kw_only=True):
     equal: int
 
 
+class SpecialToken(Struct, frozen=True, kw_only=True):
+    """A token that the target emits by its own rules: an end of turn, a reasoning or tool tag."""
+
+    id: int
+    text: str
+    ends: bool
+    """Whether generation stops at it."""
+
+
 class Drafter(Struct, frozen=True, kw_only=True):
     """A drafter directory."""
 
@@ -88,3 +136,16 @@ class Drafter(Struct, frozen=True, kw_only=True):
     tensors: tuple[Tensor, ...]
     vocab_map: VocabMap | None = None
     embedding: EmbeddingCheck | None = None
+    weight_bytes: int = 0
+    outside: tuple[SpecialToken, ...] = ()
+    """Tokens that the target emits by its own rules and the draft vocabulary does not have."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """Whose form the directory has: by its configuration, and by the architecture's name, which every trainer sets."""
+        if self.config.speculators:
+            return "speculators"
+        sglang = {"LlamaForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM"}
+        if self.config.top_ids is not None and self.config.nested_ids is None:
+            return "vllm"
+        return "sglang" if sglang.intersection(self.architectures) or self.config.nested_ids is not None else "vllm"

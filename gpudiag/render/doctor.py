@@ -21,12 +21,23 @@ _LOOKS: Final[dict[CheckStatus, Look]] = {
 }
 
 
-def text(report: DoctorReport, *, width: int = 80, color: bool = False, plain: bool = False, verbose: bool = False) -> str:
-    """Draw a report of doctor. `verbose` shows every check and all evidence; `plain` draws with ASCII."""
+def text(
+    report: DoctorReport,
+    *,
+    width: int = 80,
+    color: bool = False,
+    plain: bool = False,
+    verbose: bool = False,
+    about: Sequence[str] = (),
+) -> str:
+    """Draw a report of doctor. `verbose` shows every check and all evidence; `plain` draws with ASCII.
+
+    `about` are lines about what was looked at, shown above the checks.
+    """
     harmless = safe(report, plain=plain)
     canvas = Canvas(width, color=color, plain=plain)
     checks = [_cleaned(check, plain) for check in report.checks]
-    _Page(report, harmless.findings, checks, canvas, verbose).draw(harmless.verdict.title)
+    _Page(report, harmless.findings, checks, canvas, verbose).draw(harmless.verdict.title, about)
     return canvas.text()
 
 
@@ -82,12 +93,16 @@ class _Page:
         self.canvas = canvas
         self.verbose = verbose
 
-    def draw(self, title: str) -> None:
+    def draw(self, title: str, about: Sequence[str]) -> None:
         report, canvas = self.report, self.canvas
         canvas.ends(
             [(f"gpudiag {report.gpudiag} {report.command}", DIM), (f"  {clean(report.host)}", PLAIN)], (report.generated_at, DIM)
         )
         canvas.rule()
+        for number, line in enumerate(about):
+            canvas.paragraph([("  " if number else "", PLAIN)], self._harmless(line), DIM if number else PLAIN)
+        if about:
+            canvas.rule()
         for category in CATEGORIES:
             members = [c for c in self.checks if c.category == category]
             if members:

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-HIDDEN, LAYERS, VOCABULARY, DRAFTED = 8, 61, 100, 20
+HIDDEN, LAYERS, VOCABULARY, DRAFTED, POSITIONS = 8, 61, 100, 20, 4096
 Tensors = dict[str, tuple[str, tuple[int, ...], bytes]]
 
 ROWS = tuple(range(0, VOCABULARY, VOCABULARY // DRAFTED))
@@ -43,6 +43,7 @@ def truths(ids: tuple[int, ...]) -> tuple[str, tuple[int, ...], bytes]:
 def target(directory: Path, architecture: str = "LlamaForCausalLM", **config: Any) -> Path:
     directory.mkdir(parents=True)
     numbers = {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "vocab_size": VOCABULARY, "torch_dtype": "bfloat16"}
+    numbers |= {"max_position_embeddings": POSITIONS}
     (directory / "config.json").write_text(
         json.dumps({"architectures": [architecture], "model_type": "llama", **numbers, **config})
     )
@@ -51,11 +52,29 @@ def target(directory: Path, architecture: str = "LlamaForCausalLM", **config: An
     return directory
 
 
-def weights() -> Tensors:
+INNER, HEADS, HEAD = 12, 2, 4
+SIZES = {"intermediate_size": INNER, "num_attention_heads": HEADS, "num_key_value_heads": 1, "head_dim": HEAD}
+IDS = "eagle_aux_hidden_state_layer_ids"
+
+
+def weights(layer: str = "midlayer") -> Tensors:
+    """All of a drafter of one layer, with grouped-query attention, under SGLang's name for it or vLLM's (layers.0)."""
+    plain_shapes = {
+        "self_attn.q_proj": (HEADS * HEAD, 2 * HIDDEN),
+        "self_attn.k_proj": (HEAD, 2 * HIDDEN),
+        "self_attn.v_proj": (HEAD, 2 * HIDDEN),
+        "self_attn.o_proj": (HIDDEN, HEADS * HEAD),
+        "mlp.gate_proj": (INNER, HIDDEN),
+        "mlp.up_proj": (INNER, HIDDEN),
+        "mlp.down_proj": (HIDDEN, INNER),
+        "hidden_norm": (HIDDEN,),
+        "input_layernorm": (HIDDEN,),
+        "post_attention_layernorm": (HIDDEN,),
+    }
     return {
         "fc.weight": plain(HIDDEN, 3 * HIDDEN),
         "norm.weight": plain(HIDDEN),
-        "midlayer.self_attn.q_proj.weight": plain(HIDDEN, 2 * HIDDEN),
+        **{f"{layer}.{name}.weight": plain(*shape) for name, shape in plain_shapes.items()},
         "lm_head.weight": plain(DRAFTED, HIDDEN),
         "d2t": integers([row - i for i, row in enumerate(ROWS)]),
         "t2d": truths(ROWS),
@@ -63,8 +82,33 @@ def weights() -> Tensors:
 
 
 def drafter(directory: Path, tensors: Tensors | None = None, **config: Any) -> Path:
+    """A drafter in SGLang's form that fits `target`; a configuration key given as None is left out."""
     directory.mkdir(parents=True)
     numbers = {"hidden_size": HIDDEN, "vocab_size": VOCABULARY, "draft_vocab_size": DRAFTED, "num_hidden_layers": 1}
-    (directory / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLMEagle3"], **numbers, **config}))
+    raw = {"architectures": ["LlamaForCausalLMEagle3"], "max_position_embeddings": POSITIONS, **numbers, **SIZES, **config}
+    (directory / "config.json").write_text(json.dumps({k: v for k, v in raw.items() if v is not None}))
     save(directory / "model.safetensors", weights() if tensors is None else tensors)
+    return directory
+
+
+def speculators(directory: Path, tensors: Tensors | None = None, **config: Any) -> Path:
+    """A drafter in the form of speculators, trained on the inputs of layers 2, 30 and 58."""
+    directory.mkdir(parents=True)
+    layer = {"model_type": "llama", "hidden_size": HIDDEN, "vocab_size": VOCABULARY, "num_hidden_layers": 1, **SIZES}
+    raw = {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": DRAFTED,
+        "norm_before_residual": True,
+        IDS: [2, 30, 58],
+        "transformer_layer_config": {**layer, "max_position_embeddings": POSITIONS},
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}],
+            "verifier": {"name_or_path": "somebody/target", "architectures": ["LlamaForCausalLM"]},
+        },
+        **config,
+    }
+    (directory / "config.json").write_text(json.dumps({k: v for k, v in raw.items() if v is not None}))
+    save(directory / "model.safetensors", weights("layers.0") if tensors is None else tensors)
     return directory

@@ -72,7 +72,7 @@ def case(engine: ServedBy | None = None, tp: int = 1, others: tuple[Install, ...
     return facts(
         Asked(engine=engine, python="/p", model="/m", draft="/d e", gpus_for=("12.0",), tp=tp),
         model=ok(ModelFiles(path="/m", config=CONFIG, weight_bytes=1, shards=1)),
-        drafter=ok(Drafter(path="/d e", architectures=("Eagle3DeepseekV2ForCausalLM",), config=DRAFT, tensors=())),
+        drafter=ok(Drafter(path="/d e", architectures=("LlamaForCausalLMEagle3",), config=DRAFT, tensors=())),
         install=ok(install("sglang", "0.5.23")),
         others=others,
         libraries=ok((fa3,)),

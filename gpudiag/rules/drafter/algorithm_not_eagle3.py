@@ -33,7 +33,12 @@ def _faults(both: Pair, facts: Facts) -> Iterator[Finding]:
             ("SGLang: --speculative-algorithm EAGLE3; vLLM: method eagle3 in --speculative-config",),
             culprits=culprits,
         )
-    elif asked is None and "vllm" in engines(facts) and "eagle3" not in both.drafter.path.lower():
+    elif (
+        asked is None
+        and not both.drafter.config.speculators
+        and "vllm" in engines(facts)
+        and "eagle3" not in both.drafter.path.lower()
+    ):
         yield CHECK.finding(
             "vLLM guesses the method from the drafter's path, which does not say eagle3",
             [what, seen("source-text", "config/speculative.py of vllm 0.33.0 looks for eagle3 in the name of the model")],
@@ -41,6 +46,11 @@ def _faults(both: Pair, facts: Facts) -> Iterator[Finding]:
             culprits=culprits,
             severity="info",
         )
+
+
+def _names_itself(both: Pair) -> bool:
+    """Whether vLLM finds out the method by itself: from the form of speculators, or from the path."""
+    return both.drafter.config.speculators or "eagle3" in both.drafter.path.lower()
 
 
 CHECK: Final = Check(

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gpudiag.model.modelfiles import DraftConfig
+from msgspec import Struct
+
+from gpudiag.model.modelfiles import DraftConfig, Drafter
 
 Layers = tuple[int, ...]
 
@@ -19,11 +21,37 @@ def default(layers: int) -> Layers:
     return (2, layers // 2, layers - 3)
 
 
-def trained_on(config: DraftConfig, layers: int) -> Layers:
+class Learned(Struct, frozen=True, kw_only=True):
+    """The layers that a drafter was trained on, as its file lets one conclude; `sure` where its form leaves no other reading."""
+
+    layers: Layers
+    because: str
+    sure: bool
+
+
+def learned(drafter: Drafter, layers: int) -> Learned:
     """By the conventions of those who write the field: SpecForge nests output layers, speculators lists input layers."""
-    if config.nested_ids is not None:
-        return tuple(i + 1 for i in config.nested_ids)
-    return config.top_ids if config.top_ids is not None else default(layers)
+    config = drafter.config
+    if config.top_ids is not None:
+        return Learned(
+            layers=config.top_ids, because=f"it lists input layers {list(config.top_ids)}", sure=config.nested_ids is None
+        )
+    ids = config.nested_ids
+    if ids is None:
+        return Learned(layers=default(layers), because="it names no layers, so it was trained on the usual ones", sure=False)
+    outputs = tuple(i + 1 for i in ids)
+    if outputs == default(layers):
+        return Learned(layers=outputs, because=f"eagle_config names the usual output layers {list(ids)}", sure=True)
+    if ids == default(layers):
+        return Learned(layers=ids, because=f"eagle_config names {list(ids)}, the usual layers counted by their input", sure=False)
+    if drafter.dialect != "sglang" or (_is_latent(drafter) and ids[0] != 1) or max(ids) >= layers:
+        return Learned(layers=ids, because=f"eagle_config names {list(ids)}, in this form counted by their input", sure=False)
+    return Learned(layers=outputs, because=f"eagle_config names output layers {list(ids)}", sure=True)
+
+
+def _is_latent(drafter: Drafter) -> bool:
+    """Drafters for DeepSeek and Kimi count by input unless they begin with 1: what SGLang's class for them takes them for."""
+    return "Eagle3DeepseekV2ForCausalLM" in drafter.architectures
 
 
 def _sglang(config: DraftConfig, layers: int) -> Layers:

@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpudiag.model.doctor import CheckInfo
-from gpudiag.model.facts import Facts
+from gpudiag.model.facts import Facts, ServedBy
 from gpudiag.model.finding import Culprit, Finding
-from gpudiag.rules.drafter.aux_layers import KNOWN_VERSIONS, PATHS, paths_of, trained_on
+from gpudiag.rules.drafter.aux_layers import Learned, learned
+from gpudiag.rules.drafter.expected_weights import aux_count
+from gpudiag.rules.drafter.feeding import Feeding, feedings
 from gpudiag.rules.drafter.pair import Pair, engines, pair
 from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped, unknown
+
+_FEWEST: Final = 7
+"""With fewer layers the usual 2, n // 2 and n - 3 are not three different ones in rising order."""
 
 
 def evaluate(facts: Facts) -> Answer:
@@ -19,21 +24,27 @@ def evaluate(facts: Facts) -> Answer:
         return both
     if not both.is_eagle3:
         return skipped("no EAGLE-3 drafter")
-    width = list(_width(both))
+    chosen = engines(facts)
+    width = [f for engine in chosen[:1] for f in _width(both, engine)]
     if both.target is None or both.target.layers is None or not both.target.architectures:
-        return found(width, unknown("the target's configuration is not known", "gpudiag doctor --model DIR --draft DIR"))
-    made = [
-        *width,
-        *(f for engine in engines(facts) for f in _fed(both, engine, both.target.layers, both.target.architectures[0])),
-    ]
-    return found(made, passed(f"{_ids(trained_on(both.drafter.config, both.target.layers))}, as it was trained"))
+        return found(width, unknown("the target's configuration is not known", "gpudiag drafter check DRAFT --target DIR"))
+    if both.target.layers < _FEWEST:
+        return found(width, unknown(f"a target of {both.target.layers} layers is too shallow for EAGLE-3's usual three"))
+    trained = learned(both.drafter, both.target.layers)
+    told = [one for engine in chosen for one in feedings(facts, both, engine)]
+    made = [*width, *_outside(both, both.target.layers), *(f for one in told if (f := _fed(both, one, trained)) is not None)]
+    return found(made, passed(f"{_ids(trained.layers)}, as it was trained ({_how(told)})"))
 
 
-def _width(both: Pair) -> Iterator[Finding]:
+def _how(told: list[Feeding]) -> str:
+    return "; ".join(dict.fromkeys(one.how for one in told)) or "no engine to ask"
+
+
+def _width(both: Pair, engine: ServedBy) -> Iterator[Finding]:
     """Fc takes the hidden states of all captured layers side by side."""
-    fc, hidden = both.tensor("fc.weight"), both.target_hidden
-    ids = both.drafter.config.nested_ids or both.drafter.config.top_ids
-    count = len(ids) if ids else 3
+    fc, hidden = both.tensor("fc.weight", "model.fc.weight"), both.target_hidden
+    ids = both.drafter.config.top_ids if both.drafter.config.nested_ids is None else both.drafter.config.nested_ids
+    count = len(ids) if ids else both.drafter.config.aux_count or aux_count(both.drafter.config, engine)
     if fc is None or not hidden or len(fc.shape) != 2 or fc.shape[1] == count * hidden:
         return
     yield CHECK.finding(
@@ -47,25 +58,40 @@ def _width(both: Pair) -> Iterator[Finding]:
     )
 
 
-def _fed(both: Pair, engine: str, layers: int, architecture: str) -> Iterator[Finding]:
-    config = both.drafter.config
-    trained = trained_on(config, layers)
-    for path in paths_of(engine, architecture):
-        name, resolve = PATHS[path]
-        fed = resolve(config, layers)
-        if fed == trained:
-            continue
-        far = len(fed) != len(trained) or any(abs(a - b) > 1 for a, b in zip(fed, trained, strict=False))
+def _outside(both: Pair, layers: int) -> Iterator[Finding]:
+    """Layers that this target does not have; the last possible input is that behind its last layer."""
+    named = both.drafter.config.top_ids or both.drafter.config.nested_ids or ()
+    beyond = [i for i in named if not 0 <= i <= layers]
+    if beyond:
         yield CHECK.finding(
-            f"{name} will feed the drafter the inputs of layers {_ids(fed)}; it was trained on {_ids(trained)}",
+            f"The drafter names layer {_ids(tuple(beyond))} of a target that has {layers}",
             [
                 seen("config-file", _written(both), f"{both.drafter.path}/config.json"),
-                seen("source-text", f"what {name} makes of it, as of {engine} {KNOWN_VERSIONS[engine]}"),
+                seen("config-file", f"num_hidden_layers {layers} in the target"),
             ],
-            (_step(engine, trained), "no log line says so: compare acceptance before and after"),
+            ("this drafter is for a deeper target: use the one made for this target",),
             culprits=_culprit(both),
-            severity="error" if far else "warning",
         )
+
+
+def _fed(both: Pair, one: Feeding, trained: Learned) -> Finding | None:
+    if one.layers == trained.layers:
+        return None
+    engine = "vllm" if one.path.startswith("vllm") else "sglang"
+    far = len(one.layers) != len(trained.layers) or any(abs(a - b) > 1 for a, b in zip(one.layers, trained.layers, strict=False))
+    where = "" if one.serves else " (if it is the one that serves)"
+    return CHECK.finding(
+        f"{one.name}{where} will feed the drafter the inputs of layers {_ids(one.layers)}; "
+        f"it was trained on {_ids(trained.layers)}",
+        [
+            seen("config-file", _written(both), f"{both.drafter.path}/config.json"),
+            seen("convention" if trained.sure else "source-text", f"what it learned: {trained.because}"),
+            one.link,
+        ],
+        (_step(engine, trained.layers), "no log line says so: compare acceptance before and after, or gpudiag drafter replay"),
+        culprits=_culprit(both),
+        severity="error" if far else "warning",
+    )
 
 
 def _step(engine: str, trained: tuple[int, ...]) -> str:
@@ -78,8 +104,8 @@ def _step(engine: str, trained: tuple[int, ...]) -> str:
 def _written(both: Pair) -> str:
     config = both.drafter.config
     if config.nested_ids is not None:
-        return f"eagle_config names output layers {list(config.nested_ids)}"
-    return f"it names input layers {list(config.top_ids)}" if config.top_ids is not None else "it names no layers"
+        return f"eagle_config names layers {list(config.nested_ids)}"
+    return f"it lists layers {list(config.top_ids)}" if config.top_ids is not None else "it names no layers"
 
 
 def _ids(layers: tuple[int, ...]) -> str:

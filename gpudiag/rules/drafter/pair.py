@@ -28,6 +28,10 @@ class Pair(Struct, frozen=True, kw_only=True):
         by_name = {t.name: t for t in self.drafter.tensors}
         return next((by_name[n] for n in names if n in by_name), None)
 
+    def ending(self, name: str) -> Tensor | None:
+        """A tensor of this name, whatever an export put before it."""
+        return next((t for t in self.drafter.tensors if t.name == name or t.name.endswith(f".{name}")), None)
+
     @property
     def target_hidden(self) -> int | None:
         if self.target is not None and self.target.hidden_size is not None:

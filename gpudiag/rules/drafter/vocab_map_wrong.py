@@ -10,6 +10,7 @@ from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Culprit, Evidence, Finding
 from gpudiag.rules.drafter.pair import Pair, pair
 from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped
+from gpudiag.rules.preflight.words import listing, plural
 
 _SYMPTOM: Final = "until then no draft is accepted, and an id beyond the vocabulary is an illegal memory access"
 
@@ -21,7 +22,22 @@ def evaluate(facts: Facts) -> Answer:
     if not both.is_eagle3:
         return skipped("no EAGLE-3 drafter")
     size = both.drafter.config.draft_vocab_size or both.drafter.config.vocab_size
-    return found(_faults(both), passed(f"{size} of {both.drafter.config.vocab_size} target ids"))
+    ends = [t.text or str(t.id) for t in both.drafter.outside if t.ends]
+    without = f"; without {listing(ends)}, so the end of an answer is never drafted" if ends else ""
+    return found([*_faults(both), *_outside(both)], passed(f"{size} of {both.drafter.config.vocab_size} target ids{without}"))
+
+
+def _outside(both: Pair) -> Iterator[Finding]:
+    """Tags that the target writes itself. Each costs the rest of a round wherever it occurs, no more."""
+    tags = [t.text for t in both.drafter.outside if not t.ends]
+    if tags:
+        yield CHECK.finding(
+            f"The draft vocabulary lacks {plural(len(tags), 'token')} that the target writes by its template: {listing(tags)}",
+            [seen("checkpoint", f"t2d is false for them: {listing(tags, 8)}")],
+            ("build the map again from answers with reasoning and tool calls in them; a dip right after such a tag is no fault",),
+            culprits=(Culprit(node=f"file:{both.drafter.path}", path=both.drafter.path),),
+            severity="info",
+        )
 
 
 def _faults(both: Pair) -> Iterator[Finding]:
@@ -34,7 +50,7 @@ def _faults(both: Pair) -> Iterator[Finding]:
             "use the drafter made for this target",
         )
     small = config.draft_vocab_size is not None and config.draft_vocab_size != config.vocab_size
-    if small and both.tensor("d2t", "model.d2t") is None:
+    if small and both.ending("d2t") is None:
         yield _make(
             both,
             f"The drafter has a vocabulary of its own ({config.draft_vocab_size}) and no map d2t to the target's",
@@ -49,7 +65,35 @@ def _faults(both: Pair) -> Iterator[Finding]:
             seen("checkpoint", f"lm_head.weight has shape {list(head.shape)}")[0],
             "set draft_vocab_size to the rows of lm_head",
         )
+    yield from _form(both)
     yield from _map_faults(both)
+
+
+def _form(both: Pair) -> Iterator[Finding]:
+    """Maps of another type or length than the loaders take."""
+    d2t, t2d = both.ending("d2t"), both.ending("t2d")
+    size = both.drafter.config.draft_vocab_size
+    if d2t is not None and (d2t.dtype not in ("I64", "I32") or len(d2t.shape) != 1):
+        yield _make(
+            both,
+            f"d2t is {d2t.dtype} of shape {list(d2t.shape)}; it should be a list of whole numbers",
+            seen("checkpoint", f"d2t: {d2t.dtype} {list(d2t.shape)}")[0],
+            "save it as int64, one offset a draft id",
+        )
+    elif d2t is not None and size is not None and d2t.shape[0] != size:
+        yield _make(
+            both,
+            f"d2t has {d2t.shape[0]} entries, draft_vocab_size is {size}",
+            seen("checkpoint", f"d2t has shape {list(d2t.shape)}")[0],
+            "take config.json and weights from the same export",
+        )
+    if t2d is not None and both.drafter.config.vocab_size is not None and t2d.shape[:1] != (both.drafter.config.vocab_size,):
+        yield _make(
+            both,
+            f"t2d has {t2d.shape[0] if t2d.shape else 'no'} entries, the vocabulary {both.drafter.config.vocab_size}",
+            seen("checkpoint", f"t2d has shape {list(t2d.shape)}")[0],
+            "the map was made for another tokenizer: build it again for this target",
+        )
 
 
 def _map_faults(both: Pair) -> Iterator[Finding]:

@@ -11,7 +11,9 @@ from gpudiag.model.doctor import CheckResult, Choice
 from gpudiag.model.facts import Facts, ServedBy
 from gpudiag.model.install import Distribution, Eagle3Interface, Install
 from gpudiag.model.reading import Failed, Ok, Unavailable
-from gpudiag.rules.drafter.aux_layers import PATHS, paths_of, trained_on
+from gpudiag.rules.drafter.aux_layers import learned
+from gpudiag.rules.drafter.feeding import feedings
+from gpudiag.rules.drafter.pair import Pair, pair
 from gpudiag.rules.kernels.backends import backend
 from gpudiag.rules.kernels.runs_on import Way, capability_name, coverage, parse_capability
 from gpudiag.rules.preflight.words import listing
@@ -111,13 +113,12 @@ def _kernels(engine: str, facts: Facts) -> Iterator[str]:
 
 
 def _slow(engine: ServedBy, facts: Facts, broken_peers: bool) -> Iterator[str]:
-    if isinstance(facts.model, Ok) and isinstance(facts.drafter, Ok):
-        layers, architectures = facts.model.value.config.layers, facts.model.value.config.architectures
-        config = facts.drafter.value.config
-        for path in paths_of(engine, architectures[0]) if layers and architectures else ():
-            name, resolve = PATHS[path]
-            fed, trained = resolve(config, layers or 0), trained_on(config, layers or 0)
-            if fed != trained:
-                yield f"{name} feeds layers {', '.join(map(str, fed))}; the drafter was trained on {', '.join(map(str, trained))}"
+    both = pair(facts)
+    if isinstance(both, Pair) and both.target is not None and both.target.layers is not None:
+        trained = learned(both.drafter, both.target.layers).layers
+        for one in feedings(facts, both, engine):
+            if one.layers != trained:
+                fed = ", ".join(map(str, one.layers))
+                yield f"{one.name} feeds layers {fed}; the drafter was trained on {', '.join(map(str, trained))}"
     if broken_peers and facts.asked.tp > 1:
         yield "no custom all-reduce: peer access between these GPUs is in doubt"

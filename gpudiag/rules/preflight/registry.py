@@ -8,7 +8,9 @@ from gpudiag.model.doctor import CATEGORIES
 from gpudiag.rules.drafter import (
     algorithm_not_eagle3,
     aux_layers_mismatch,
+    context_too_short,
     embedding_mismatch,
+    feedback_mismatch,
     quantization_inherited,
     vocab_map_wrong,
     weights_dropped,
@@ -132,6 +134,8 @@ _MODULES: Final = (
     aux_layers_mismatch,
     vocab_map_wrong,
     weights_dropped,
+    feedback_mismatch,
+    context_too_short,
     embedding_mismatch,
     quantization_inherited,
 )
