@@ -2,14 +2,17 @@
 """What reading the NCCL state of several ranks costs. Informational: exits 0 whatever it finds.
 
 The ranks are fakes (tests/nccl/programs/fake_nccl.py): processes with communicator tables laid out as the shipped table
-says. With --pid the named real processes are read instead.
+says. With --pid the named real processes are read instead, and
+NCCL's own `ncclras` is asked in turn with each read, if it is on PATH and their service answers.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -47,6 +50,31 @@ def measure(pids: list[int], runs: int) -> None:
     print(f"later      {middle:6.1f} ms median, {worst:.1f} ms worst of {len(later)} (target {TARGET_LATER_MS:.0f})")
 
 
+def compare(pids: list[int], runs: int) -> None:
+    """Reads and `ncclras -v` in turn: one process start each for the latter, its service asked for all ranks."""
+    tool = shutil.which("ncclras")
+    if tool is None:
+        print("ncclras is not on PATH: no comparison")
+        return
+    ours, theirs = [], []
+    with Guard(5.0) as guard:
+        layouts = Layouts()
+        read_states(pids, guard, layouts)
+        for _ in range(runs):
+            start = time.perf_counter()
+            read_states(pids, guard, layouts)
+            between = time.perf_counter()
+            done = subprocess.run([tool, "-v", "-t", "5"], check=False, capture_output=True, text=True, timeout=30)
+            end = time.perf_counter()
+            if done.returncode != 0:
+                print(f"ncclras: status {done.returncode}: {(done.stderr or done.stdout).strip()[:200]}")
+                return
+            ours.append((between - start) * 1000)
+            theirs.append((end - between) * 1000)
+    mine, other = statistics.median(ours), statistics.median(theirs)
+    print(f"read {mine:.1f} ms, ncclras -v {other:.1f} ms (medians of {runs} in turn): {other / mine:.1f} times")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", "--runs", type=int, default=50, help="reads of all processes (default 50)")
@@ -54,6 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.pid:
         measure(options.pid, options.runs)
+        compare(options.pid, options.runs)
         return
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         pids = []

@@ -3,7 +3,7 @@
     python3 -m pytest tests/gpu/test_scenarios.py -n0
 
 GPUDIAG_GPU_RECORDINGS names a directory for recordings, a table and the ranks' logs; GPUDIAG_GPU_REPEAT is how often each
-scenario runs (default 1).
+scenario runs (default 1). test_kernel_dump needs cuda-gdb as well.
 """
 
 from __future__ import annotations
@@ -74,6 +74,25 @@ ARMED: Expected = {
 """The same for ranks that were started with a flight recorder to ask."""
 
 
+DUMPED: dict[str, tuple[str, int, str | None]] = {
+    "stuck_kernel": ("GPD310", 1, "wait_for_flag"),
+    "other_kernel": ("GPD310", 1, "spin_kernel"),
+    "missing_rank": ("GPD301", 1, None),
+}
+"""For ranks that were started so that they write a CUDA core dump: the code, the culprit, and how its kernel's name ends."""
+
+
+def armed_for_dumps(directory: Path) -> dict[str, str]:
+    """The variables that a launcher sets so that CUDA core dumps can be asked for. One takes about 120 MB."""
+    skipped = ("nonrelocated_elf_images", "global_memory", "shared_memory", "local_memory", "constbank_memory", "abort")
+    return {
+        "CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1",
+        "CUDA_COREDUMP_PIPE": str(directory / "pipe.%h.%p"),
+        "CUDA_COREDUMP_FILE": str(directory / "core.%h.%p"),
+        "CUDA_COREDUMP_GENERATION_FLAGS": ",".join(f"skip_{what}" for what in skipped),
+    }
+
+
 def armed(directory: Path) -> dict[str, str]:
     """The variables that a launcher sets so that torch's flight recorder can be asked for."""
     return {
@@ -90,11 +109,11 @@ def armed(directory: Path) -> dict[str, str]:
 class Scene:
     """The ranks of one scenario: importing, then in it."""
 
-    def __init__(self, name: str, directory: Path, port: int, *, arm: bool = False) -> None:
+    def __init__(self, name: str, directory: Path, port: int, *, arm: dict[str, str] | None = None) -> None:
         self.name = name
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        environ = {**os.environ, **(armed(directory) if arm else {})}
+        environ = {**os.environ, **(arm or {})}
         command = [sys.executable, str(HERE / "programs" / "launcher.py"), name, str(port), str(directory)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, cwd="/", env=environ
@@ -217,7 +236,7 @@ def test_scenario(scenes: Scenes, name: str, run: int) -> None:
 @pytest.mark.parametrize("run", range(REPEAT))
 def test_armed_scenario(scenes: Scenes, tmp_path: Path, name: str, run: int) -> None:
     directory = Path(RECORDINGS) / f"armed-{name}-{run}" if RECORDINGS else tmp_path
-    scene = Scene(name, directory, 29_900 + REPEAT * list(ARMED).index(name) + run, arm=True)
+    scene = Scene(name, directory, 29_900 + REPEAT * list(ARMED).index(name) + run, arm=armed(directory))
     try:
         scene.enter()
         options = ("--flight-recorder", "--record", str(directory / f"armed_{name}.gpudiag"))
@@ -227,3 +246,25 @@ def test_armed_scenario(scenes: Scenes, tmp_path: Path, name: str, run: int) -> 
         scene.close()
     assert shown["stopped_s"] == 0
     assert is_right(shown, name, ARMED), shown
+
+
+@pytest.mark.parametrize("name", DUMPED)
+def test_kernel_dump(scenes: Scenes, tmp_path: Path, name: str) -> None:
+    """The dump names the kernel and its line; a rank that sleeps is no stuck kernel."""
+    directory = Path(RECORDINGS) / f"dumped-{name}" if RECORDINGS else tmp_path
+    scene = Scene(name, directory, 29_980 + list(DUMPED).index(name), arm=armed_for_dumps(tmp_path))
+    code, rank, kernel = DUMPED[name]
+    try:
+        scene.enter()
+        report = attach(scene.rank0, "--kernel-dump", "--yes", "--record", str(directory / f"dumped_{name}.gpudiag"))
+        shown = row(name, 0, "kernel dump", report)
+        scenes.rows.append(shown)
+    finally:
+        scene.close()
+    assert not [n for n in report["not_read"] if n["source"] == "kernels"], report["not_read"]
+    assert (shown["code"], shown["culprits"]) == (code, [rank]), shown
+    (culprit,) = report["verdict"]["culprits"]
+    assert kernel is None or culprit["kernel"].endswith(kernel), culprit
+    if name == "stuck_kernel":
+        assert (Path(culprit["file"]).suffix, culprit["line"] in (7, 8, 9)) == (".py", True), culprit
+        assert shown["confidence"] == "strong"
