@@ -49,8 +49,11 @@ class _Session:
         self._gone: dict[int, str] = {}
         for index in range(nvml_read.N.nvmlDeviceGetCount()):
             _say(f"handle of GPU {index}")
+            health = sys.argv[2] == "health"
             try:
-                self._devices.append(nvml_read.Device(index, _say, health=sys.argv[2] == "health"))
+                whole = nvml_read.Device(index, _say, health=health)
+                self._devices.append(whole)
+                self._devices += [nvml_read.Device(index, _say, health=False, instance=part) for part in whole.instances]
             except nvml_read.N.NVMLError as error:
                 self._gone[index] = str(error)
 

@@ -20,6 +20,8 @@ N: Any = importlib.import_module("pynvml")
 
 ALL_LINKS: Final = 0xFFFFFFFF
 MOST_LINKS: Final = 32
+MOST_INSTANCES: Final = 32
+DIVIDED: Final = "divided by MIG: processes are listed with their instance"
 
 _REASONS: Final = {
     0x1: "gpu-idle",
@@ -72,19 +74,42 @@ class Device:
     Without `health` only what tells the state is asked: utilisation, power, clocks, memory, processes, performance counters.
     """
 
-    def __init__(self, index: int, say: Callable[[str], None], *, health: bool = True) -> None:
+    def __init__(self, index: int, say: Callable[[str], None], *, health: bool = True, instance: Any = None) -> None:
+        """`instance` is the handle of a MIG instance of the GPU `index`; it has its PCI address and its number."""
         self._health = health
         self._fields: dict[str, int] = {}
         self.index = index
         self._say = say
         self._refused: dict[str, str] = {}
         self._unread: dict[str, str] = {}
-        self._handle = N.nvmlDeviceGetHandleByIndex(index)
+        whole = N.nvmlDeviceGetHandleByIndex(index)
+        self._handle = whole if instance is None else instance
         self._uuid = _text(N.nvmlDeviceGetUUID(self._handle))
-        self._pci = pci_address(_text(N.nvmlDeviceGetPciInfo(self._handle).busId))
+        self._pci = pci_address(_text(N.nvmlDeviceGetPciInfo(whole).busId))
         self._name = _text(N.nvmlDeviceGetName(self._handle))
         self._gpm: tuple[Any, float] | None = None
         self._seen_us = 0
+        self.instances = self._divided() if instance is None else ()
+        if self.instances:
+            self._refused["processes"] = self._refused["processes.sm_percent"] = DIVIDED
+
+    def _divided(self) -> tuple[Any, ...]:
+        """Handles of the MIG instances of a GPU; none where it is whole, or where the driver knows no MIG."""
+        self._say(f"MIG mode of GPU {self.index}")
+        try:
+            if not N.nvmlDeviceGetMigMode(self._handle)[0]:
+                return ()
+            numbers = range(min(N.nvmlDeviceGetMaxMigDeviceCount(self._handle), MOST_INSTANCES))
+        except (N.NVMLError, AttributeError):
+            return ()
+        found = []
+        for number in numbers:
+            try:
+                found.append(N.nvmlDeviceGetMigDeviceHandleByIndex(self._handle, number))
+            except N.NVMLError:
+                # Numbers of instances that were destroyed stay empty.
+                continue
+        return tuple(found)
 
     def sample(self) -> Gpu:
         """Everything that can be read now. Raises NVMLError only if the GPU is lost."""

@@ -8,10 +8,16 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpudiag.collect.nvml import DEADLINE, Nvml, has_driver
+from gpudiag.model.gpu import GpuProcess
 from gpudiag.model.reading import Failed, Ok, Unavailable
+from gpudiag.model.snapshot import Observation, Snapshot
+from gpudiag.session.load import load
+from gpudiag.session.pipeline import reports_of, servers_of
 
+RECORDINGS = Path(__file__).parents[1] / "recordings" / "gpu"
 FAKE = Path(__file__).parent / "programs" / "fake_nvml.c"
 
 
@@ -107,6 +113,49 @@ def test_links_that_are_down_are_named(fake: pytest.MonkeyPatch) -> None:
     assert isinstance(reading, Ok)
     links = [g.nvlink for g in reading.value.gpus]
     assert [(n.links_up, n.links_down, n.tx_kib) for n in links if n is not None] == [(4, (), 1000), (3, (3,), 1000)]
+
+
+def test_the_instances_of_a_divided_gpu_have_names_and_processes_of_their_own(fake: pytest.MonkeyPatch) -> None:
+    fake.setenv("FAKE_NVML_MIG", "1")
+    with Nvml(20.0, driver=True) as nvml:
+        nvml.ask()
+        reading = nvml.answer()
+    assert isinstance(reading, Ok)
+    shown = [(g.uuid, g.index, g.pci, [p.pid for p in g.processes]) for g in reading.value.gpus]
+    assert shown == [
+        ("GPU-fake-0", 0, "0000:1b:00.0", []),
+        ("GPU-fake-1", 1, "0000:1c:00.0", []),
+        ("MIG-fake-0", 1, "0000:1c:00.0", [500]),
+        ("MIG-fake-2", 1, "0000:1c:00.0", [502]),
+    ]
+    whole = reading.value.gpus[1]
+    assert whole.unread["processes"].startswith("divided by MIG")
+
+
+def mig_server() -> Observation:
+    """The recorded busy group of two ranks, as if both had an instance of the first GPU."""
+    seen = load(RECORDINGS / "h200x2" / "busy.gpudiag").observation
+    (server,) = servers_of(seen)
+    pids = [m.pid for m in server.ranks]
+
+    def divided(snapshot: Snapshot) -> Snapshot:
+        assert isinstance(snapshot.gpus, Ok)
+        whole = replace(snapshot.gpus.value.gpus[0], processes=(), unread={"processes": "divided by MIG"})
+        parts = tuple(
+            replace(whole, uuid=f"MIG-{n}", gpm=None, utilisation_percent=None, processes=(GpuProcess(pid=pid),))
+            for n, pid in enumerate(pids)
+        )
+        return replace(snapshot, gpus=replace(snapshot.gpus, value=replace(snapshot.gpus.value, gpus=(whole, *parts))))
+
+    return Observation(snapshots=tuple(map(divided, seen.snapshots)))
+
+
+def test_a_rank_is_on_the_instance_that_lists_it() -> None:
+    """NCCL knows the number of the GPU only, which its instances share."""
+    (report,) = reports_of(mig_server(), command="explain")
+    assert report.target is not None
+    assert sorted(w.gpu or "" for w in report.target.workers if w.rank.global_ is not None) == ["MIG-0", "MIG-1"]
+    assert report.verdict.status != "finding"
 
 
 def test_a_driver_that_is_not_loaded_says_so(fake: pytest.MonkeyPatch) -> None:
