@@ -3,6 +3,7 @@
 #
 #   make demo      hang a small real server here and diagnose it    (SCENARIO=lock-cycle for another one)
 #   make test      all tests                                        (PYTEST_ARGS='-n0 -k graph', TORCH= to do without torch)
+#   make test-servers   real vLLM and SGLang on this CPU, broken on purpose: half an hour, 8 GB of disk   (SERVERS_ARGS='-m few')
 #   make check     lint, types, import rules, packaging
 #   make accuracy  how often it is right about faults that were planted   (RUNS=3)
 #   make bench     what gpudiag costs
@@ -10,10 +11,11 @@
 #   make clean     remove the environment and the caches
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check accuracy bench format clean rebuild
+.PHONY: help demo test test-servers check accuracy bench format clean rebuild
 
 VENV ?= .venv
 SCENARIO ?=
+SERVERS_ARGS ?= -m servers
 RUNS ?= 3
 PYTEST_ARGS ?= -n 2
 # The tests with real collectives need torch. Its CPU build is enough; pip takes what the configured index offers.
@@ -43,6 +45,11 @@ demo: $(DEMO_READY)
 
 test: $(TEST_READY)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# One server at a time: each takes two cores and 4 GB.
+test-servers: $(TEST_READY)
+	$(BIN)/python -m tests.servers.environments
+	GPUDIAG_SERVER_TESTS=yes $(BIN)/python -m pytest -n0 tests/servers $(SERVERS_ARGS)
 
 check: $(TEST_READY)
 	$(BIN)/ruff check .

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 from gpudiag.launch.evidence import Ask, Told, Why
 from gpudiag.launch.taker import TakerProcess
 from gpudiag.model.run import LaunchPlan
 
-_URGENCY: Final[tuple[Why, ...]] = ("process-died", "process-stopped", "unanswered", "quiet", "silent", "asked", "ended")
+_URGENCY: Final[tuple[Why, ...]] = ("process-died", "process-stopped", "unanswered", "quiet", "silent", "ready", "ended")
 _SURE: Final = frozenset({"process-died", "process-stopped"})
 """What shows in two looks a second apart: a process that is gone or stopped. Anything else rests on 'did not move'."""
 FRESH_S: Final = 30.0
@@ -48,14 +48,14 @@ class Desk:
             self._waiting = (why, confirm)
         self._hand_over()
 
-    def want_last_words(self) -> None:
-        """Have what is left on disk judged; not while it is busy."""
-        self._send("ended", (), confirm=False)
+    def want_log(self, why: Literal["ready", "ended"]) -> None:
+        """Have what is on disk judged, without a look; not while it is busy."""
+        self._send(why, (), confirm=False)
 
     def step(self) -> Told | None:
         """The answer that came, if one did."""
         told = self._taker.answer()
-        if told is not None and told.why != "ended" and not told.error:
+        if told is not None and told.why not in ("ready", "ended") and not told.error:
             self._live_at = time.monotonic()
             if told.hung and told.confidence == "weak" and not self._confirmed:
                 self.want(told.why, confirm=True)

@@ -34,7 +34,7 @@ from gpudiag.rules.log_beside import with_log
 from gpudiag.rules.log_verdict import explain_log
 from gpudiag.session import pipeline, record
 
-Why = Literal["process-died", "process-stopped", "quiet", "silent", "unanswered", "ended", "asked"]
+Why = Literal["process-died", "process-stopped", "quiet", "silent", "unanswered", "ready", "ended"]
 """What the supervisor noticed. It is no verdict."""
 
 RECORDING: Final = "server.gpudiag"

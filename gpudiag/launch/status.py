@@ -34,7 +34,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     told: Told | None = None
     """The last evidence that says why the server does not go on, or how it ended."""
     exit_status: int | None = None
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def with_amount(phase: PhaseProgress, amount: Amount) -> PhaseProgress:
@@ -67,7 +67,7 @@ def sentence(of: Situation) -> str:
     if of.state in ("stopping", "stopped"):
         return of.state
     if of.state == "serving":
-        return _serving(of.serving, of.note)
+        return _serving(of.serving, of.notes)
     return f"{DOING[of.phase.phase]}{_amount(of.phase)}{_late(of)}"
 
 
@@ -118,7 +118,7 @@ def _late(of: Situation) -> str:
     return f" ({took:.0f} s, last time {last:.0f} s)" if last and took > max(_MUCH_SLOWER * last, last + 5) else ""
 
 
-def _serving(serving: Serving | None, note: str) -> str:
+def _serving(serving: Serving | None, notes: tuple[str, ...]) -> str:
     parts = []
     if serving is not None:
         if serving.running is not None:
@@ -129,6 +129,5 @@ def _serving(serving: Serving | None, note: str) -> str:
             parts.append(f"{serving.tokens_per_s:.1f} tokens/s")
         if serving.acceptance_length is not None:
             parts.append(f"acceptance length {serving.acceptance_length:.2f}")
-    if note:
-        parts.append(note)
+    parts += notes
     return "serving" + (": " + ", ".join(parts) if parts else "")

@@ -86,15 +86,17 @@ class Supervisor:
         self.state: RunState = "starting"
         self.told: Told | None = None
         self.report: str | None = None
+        self.notes: tuple[str, ...] = ()
+        """What the log of a start that went well tells all the same: a class that stands in for the model's own."""
         self._child = child
         self._load: WeightLoad | None = None
         self._details: dict[Phase, PhaseProgress] = {}
         self._named_at = self._noted_at = time.monotonic()
         self._stopped: set[int] = set()
-        self._first_death = False
+        self._died = False
         self._root_ended_at: float | None = None
         self._last_words = False
-        self._fault_at: float | None = None
+        self._log_is_due = False
 
     @property
     def root(self) -> Tracked:
@@ -132,11 +134,11 @@ class Supervisor:
             self._root_ended_at = time.monotonic()
         if self.ending.begun or not (tracked.main or tracked.role == "starting"):
             return
-        if not self._first_death and tracked.status:
-            self._first_death = True
+        first, self._died = not self._died, True
+        if first and tracked.status:
+            # Of the others nobody knows whether they died or were ended because of the first.
             self._write_event(tracked)
-        if tracked.pid != self._child.pid and (tracked.main or tracked.status):
-            self._fault_at = self._fault_at or time.monotonic()
+        if tracked.pid != self._child.pid and (tracked.main or tracked.status) and (first or not self.desk.fresh):
             self.desk.want("process-died")
 
     def asked_to_end(self, number: signal.Signals) -> None:
@@ -146,8 +148,11 @@ class Supervisor:
 
     def told_by(self, told: Told) -> None:
         """Evidence was taken."""
-        self.report = told.report or self.report
-        if told.why == "ended":
+        if told.why != "ready" or told.status == "finding":
+            self.report = told.report or self.report
+        if told.why == "ready":
+            self.notes += (f"{told.code} {told.title}",) if told.code else ()
+        elif told.why == "ended":
             self._last_words = True
             self.told = told
             self.state = self._end_state(told)
@@ -169,7 +174,7 @@ class Supervisor:
             serving=self.serving.serving,
             told=self.told,
             exit_status=self.root.status if self.root.ended else None,
-            note=self.serving.note,
+            notes=(*self.notes, *((self.serving.note,) if self.serving.note else ())),
         )
         self.run.write_progress(
             RunProgress(
@@ -219,7 +224,6 @@ class Supervisor:
         if lasting and not self.ending.begun and not self.root.ended and self.state != "stalled" and not self.desk.busy:
             if self.clock.current == "ready":
                 self.serving.knock()
-            self._fault_at = self._fault_at or time.monotonic()
             self.desk.want("process-stopped")
         self._stopped = stopped
 
@@ -254,15 +258,19 @@ class Supervisor:
         self.leftovers.note([t.pid for t in self.tree.alive])
         if self.state == "starting":
             self.state = "serving"
+        self._log_is_due = True
 
     def _watch_serving(self) -> None:
+        if self._log_is_due and not self.desk.busy:
+            self._log_is_due = False
+            self.desk.want_log("ready")
         if self.serving.step():
             self.desk.want("unanswered")
         elif self.state == "stalled" and self.serving.well and not self._stopped and not self.desk.busy:
             self._goes_on()
 
     def _goes_on(self) -> None:
-        self.told = self._fault_at = None
+        self.told = None
         self.state = "serving" if self.clock.current == "ready" else "starting"
 
     def _after_root(self) -> None:
@@ -282,7 +290,7 @@ class Supervisor:
         if self.tree.alive:
             self.ending.end_rest()
         if self.ending.over and not self._last_words:
-            self.desk.want_last_words()
+            self.desk.want_log("ended")
 
     def _end_state(self, told: Told) -> RunState:
         status = self.root.status
