@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gpudiag.logs.engines.base import SERVING
 from gpudiag.logs.events import STEPS
@@ -102,8 +102,11 @@ class PhaseClock:
                 self.listening |= step.order >= SERVING
 
     def phases(self, details: Mapping[Phase, PhaseProgress]) -> tuple[PhaseProgress, ...]:
-        """Every phase that has begun. `details` replace what is known here by more about the same phase."""
-        return tuple(details.get(phase) or self.plain(phase) for phase in self._began)
+        """Every phase that has begun, with what `details` know of how much of it is done."""
+        return tuple(self._with(phase, details.get(phase)) for phase in self._began)
+
+    def _with(self, phase: Phase, detail: PhaseProgress | None) -> PhaseProgress:
+        return self.plain(phase) if detail is None else structs.replace(detail, ended_at=self._ended.get(phase))
 
     def plain(self, phase: Phase) -> PhaseProgress:
         return PhaseProgress(
