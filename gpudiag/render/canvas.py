@@ -16,18 +16,18 @@ Segment = tuple[str, str]
 
 
 class Canvas:
-    """Collects lines. Nothing written to it is longer than `width`, unless it is said so."""
+    """Collects lines in `rows`. Nothing written to it is longer than `width`, unless it is said so."""
 
     def __init__(self, width: int, *, color: bool, plain: bool) -> None:
         self.width = width
         self.plain = plain
         self.lines: Lines = ASCII if plain else UNICODE
         self._color = color
-        self._rows: list[list[Segment]] = []
+        self.rows: list[list[Segment]] = []
 
     def row(self, *segments: Segment) -> None:
         """One line as it is. The caller has made it fit."""
-        self._rows.append(list(segments))
+        self.rows.append(list(segments))
 
     def rule(self) -> None:
         self.row((self.lines.rule * self.width, DIM))
@@ -70,7 +70,7 @@ class Canvas:
 
     def text(self) -> str:
         if not self._color:
-            return "".join("".join(text for text, _ in row).rstrip() + "\n" for row in self._rows)
+            return "".join("".join(text for text, _ in row).rstrip() + "\n" for row in self.rows)
         from rich.console import Console
         from rich.text import Text
 
@@ -78,7 +78,7 @@ class Canvas:
         console = Console(
             file=out, force_terminal=True, color_system="256", width=10_000, legacy_windows=False, highlight=False, emoji=False
         )
-        for row in self._rows:
+        for row in self.rows:
             line = Text.assemble(*row)
             line.rstrip()
             console.print(line, soft_wrap=True)

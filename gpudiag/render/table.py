@@ -17,8 +17,9 @@ MANY = 12
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One worker, or several that do the same. `waits_for` is in words."""
+    """One worker, or several that do the same: those of `pids`. `waits_for` is in words."""
 
+    pids: tuple[int, ...]
     rank: str
     pid: str
     role: str
@@ -57,6 +58,7 @@ def rows(report: Report, names: Names, *, group: bool | None = None) -> list[Row
 def _row(workers: list[Worker], names: Names, *, culprit: bool) -> Row:
     first = workers[0]
     return Row(
+        pids=tuple(w.pid for w in workers),
         rank=_ranks(workers),
         pid=str(first.pid) if len(workers) == 1 else f"{len(workers)} pids",
         role=first.role,
