@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import click
 
-from gpudiag.cli import target
+from gpudiag.cli import target, watch
 from gpudiag.cli.exits import exit_code_of
 from gpudiag.cli.kernel_dump import check_flags, with_kernels
 from gpudiag.cli.output import Output, emit, output_options, say
@@ -26,12 +26,14 @@ from gpudiag.session.redact import Redactor
 if TYPE_CHECKING:
     from gpudiag.collect.options import LookOptions
 
+SAMPLES: Final = 2
+
 
 @click.command()
 @click.argument("pid", type=click.IntRange(min=1), required=False)
-@click.option("--once", is_flag=True, help="Print one diagnosis and exit, as attach does without it too.")
+@click.option("--once", is_flag=True, help="Print one diagnosis and exit, also on a terminal.")
 @click.option("--all", "every", is_flag=True, help="Every server on this host; JSON is then an array.")
-@click.option("--samples", type=click.IntRange(1, 100), default=2, show_default=True, help="Number of looks at the server.")
+@click.option("--samples", type=click.IntRange(1, 100), default=SAMPLES, show_default=True, help="Number of looks at the server.")
 @click.option("--interval", type=click.FloatRange(0.1, 60), default=1.0, show_default=True, help="Seconds between two looks.")
 @click.option("--confirm", is_flag=True, help="One more look, 5 s after the first, for a firmer verdict.")
 @click.option("--pause", is_flag=True, help="Stop each process for the moment in which its stack is read.")
@@ -41,12 +43,13 @@ if TYPE_CHECKING:
 @click.option("--kernel-dump", is_flag=True, help="Name the kernel on each GPU. Asks first: it ends ranks that hang.")
 @click.option("--yes", is_flag=True, help="Do what --kernel-dump does without asking.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Keep what was seen, for gpudiag explain.")
+@click.option("--allow-signals", is_flag=True, help="Offer to end a process from the terminal interface; it asks first.")
 @output_options
 @click.option("--withhold", multiple=True, metavar="SOURCE", hidden=True, help="Do without a source of evidence.")
 def attach(
     *,
     pid: int | None,
-    once: bool,  # noqa: ARG001  the only way there is
+    once: bool,
     every: bool,
     samples: int,
     interval: float,
@@ -58,10 +61,14 @@ def attach(
     kernel_dump: bool,
     yes: bool,
     record: Path | None,
+    allow_signals: bool,
     withhold: tuple[str, ...],
     output: Output,
 ) -> int:
     """Say who waits for whom in a running server, and why.
+
+    On a terminal it keeps looking and shows what changes, once a second (--interval). With --once, or if its output goes
+    elsewhere, or with an option that asks for one look of its own kind, it prints one diagnosis and ends.
 
     Without PID it takes the server that runs here, or asks if there are several. It only reads: no signal, no ptrace,
     nothing is stopped unless you say --pause or --native.
@@ -87,6 +94,9 @@ def attach(
         if output.file is not None and output.file.resolve() == record.resolve():
             raise UsageError(f"the report and the recording cannot both be {record}", help="name another file after --record")
         check_writable(record)
+    of_its_own_kind = (once, every, pause, native, flight_recorder, kernel_dump, confirm, record is not None, samples != SAMPLES)
+    if not any(of_its_own_kind) and output.for_a_person and watch.fits():
+        return watch.attach(pid, output, interval_s=interval, allow_signals=allow_signals, withhold=withhold, ras=ras)
     began = time.monotonic()
     around = pipeline.scan()
     servers = target.every(around) if every else (target.by_pid(around, pid) if pid else target.choose(around),)

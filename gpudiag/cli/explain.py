@@ -37,8 +37,9 @@ class Given:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--tui", is_flag=True, help="Show it in the terminal interface; the looks of a recording can be gone through.")
 @output_options
-def explain(*, files: tuple[str, ...], output: Output) -> int:
+def explain(*, files: tuple[str, ...], tui: bool, output: Output) -> int:
     """Say why a server hung or died, from what was kept of it.
 
     FILE is a log (plain, .gz, .xz or .zst), a recording made with gpudiag attach --record, a dump of py-spy or of torch's
@@ -48,6 +49,8 @@ def explain(*, files: tuple[str, ...], output: Output) -> int:
     gives its own report, and with logs of the same server one for both. JSON is an array if there are several.
     """
     given = sort_out(files)
+    if tui:
+        return _show(given, output)
     began = time.monotonic()
     reports: list[Report] = []
     for recording in given.recordings:
@@ -73,6 +76,22 @@ def explain(*, files: tuple[str, ...], output: Output) -> int:
     emit(reports, output, array=len(reports) > 1)
     code = exit_code_of(reports, output.fail_on)
     return ExitCode.PARTIAL if lost and code == ExitCode.OK else code
+
+
+def _show(given: Given, output: Output) -> int:
+    """One recording, or the logs of one server, in the terminal interface."""
+    from gpudiag.cli import watch
+
+    if len(given.recordings) + bool(given.logs) != 1:
+        raise UsageError("--tui shows one recording, or the logs of one server", help="gpudiag explain FILE --tui")
+    if given.recordings:
+        return watch.recording(given.recordings[0], output)
+    from gpudiag.logs.facts import is_known, read_facts
+
+    facts = read_facts(dict.fromkeys(given.logs))
+    if not is_known(facts):
+        raise UsageError(_nothing(given.logs, facts), help="gpudiag explain FILE --tui, with a recording or the log of a server")
+    return watch.told(_told([], facts, took_s=0.0), facts, output)
 
 
 def _nothing(names: Sequence[str], facts: LogFacts) -> str:

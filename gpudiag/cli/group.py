@@ -76,4 +76,9 @@ def gpudiag(ctx: click.Context) -> None:
     gpudiag only reads. It looks from outside, stops nothing and needs no GPU library.
     """
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        from gpudiag.cli import watch
+
+        if not watch.fits():
+            click.echo(ctx.get_help())
+            return
+        ctx.exit(watch.home())

@@ -42,6 +42,11 @@ class Output:
     color: ColorWhen = "auto"
     redact: bool = True
 
+    @property
+    def for_a_person(self) -> bool:
+        """Whether the report is to be read on the screen, and nowhere else."""
+        return self.format == "text" and self.file is None
+
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the output options; it receives them as one argument `output`."""

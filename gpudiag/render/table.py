@@ -37,7 +37,7 @@ def rows(report: Report, names: Names, *, group: bool | None = None) -> list[Row
     # What explains a state that is no fault marks nobody.
     blamed = report.verdict.culprits if report.verdict.severity != "info" else ()
     culprits = {node.pid_of(c.node) if c.pid is None else c.pid for c in blamed}
-    workers = sorted(report.target.workers, key=_order)
+    workers = sorted(report.target.workers, key=worker_order)
     if not (len(workers) > MANY if group is None else group):
         return [_row([w], names, culprit=w.pid in culprits) for w in workers]
     groups: dict[tuple[object, ...], list[Worker]] = {}
@@ -78,7 +78,7 @@ def _ranks(workers: Iterable[Worker]) -> str:
     return ", ".join(dict.fromkeys(rank_name(w.rank) for w in workers))
 
 
-def _order(worker: Worker) -> tuple[object, ...]:
+def worker_order(worker: Worker) -> tuple[object, ...]:
     number = rank_number(worker.rank)
     coordinates = tuple(-1 if c is None else c for c in (worker.rank.dp, worker.rank.pp, worker.rank.tp, worker.rank.ep))
     return (number is None and max(coordinates) < 0, number if number is not None else -1, coordinates, worker.pid)

@@ -31,6 +31,13 @@ def recognise(snapshot: Snapshot) -> tuple[Server, ...]:
     return engines.recognise(snapshot)
 
 
+def server_with(around: Snapshot, pid: int) -> Server | None:
+    """The server that this process belongs to; None if there is no such process."""
+    from gpudiag import engines
+
+    return engines.server_of(around, pid)
+
+
 def observe(
     servers: Sequence[Server], around: Snapshot, options: LookOptions, *, samples: int, interval_s: float, confirm: bool
 ) -> Observation:

@@ -72,17 +72,21 @@ def _encode(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        # Bytes of the target that are no UTF-8 arrive as lone surrogates, which JSON cannot carry.
-        return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(value)))
+        return msgspec.json.encode(encodable(value))
 
 
-def _without_surrogates(node: Any) -> Any:
+def encodable(value: Any) -> Any:
+    r"""The value as plain data in which bytes of the target that are no UTF-8, which arrive as lone surrogates, are `\xNN`."""
+    return _clean(msgspec.to_builtins(value))
+
+
+def _clean(node: Any) -> Any:
     if isinstance(node, str):
         return node.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     if isinstance(node, dict):
-        return {_without_surrogates(k): _without_surrogates(v) for k, v in node.items()}
+        return {_clean(k): _clean(v) for k, v in node.items()}
     if isinstance(node, list | tuple):
-        return [_without_surrogates(item) for item in node]
+        return [_clean(item) for item in node]
     return node
 
 

@@ -1,0 +1,90 @@
+"""Commands on a terminal: which server is to be watched, and the way into the terminal interface."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpudiag.cli import target
+from gpudiag.cli.output import Output
+from gpudiag.errors import UsageError
+from gpudiag.model.log import LogFacts
+from gpudiag.model.report import Report
+from gpudiag.session import pipeline
+
+if TYPE_CHECKING:
+    from gpudiag.tui.frame import Frame
+
+
+def fits() -> bool:
+    """Whether somebody sits at a terminal that can show screens."""
+    from gpudiag.tui import entry
+
+    return entry.fits()
+
+
+def plain(output: Output) -> bool:
+    return output.ascii or "utf" not in (sys.stdout.encoding or "").lower()
+
+
+def attach(
+    pid: int | None,
+    output: Output,
+    *,
+    interval_s: float = 1.0,
+    allow_signals: bool = False,
+    withhold: Sequence[str] = (),
+    ras: bool = False,
+) -> int:
+    """Watch the server of this process; without one the only server, or the one that the person picks."""
+    from gpudiag.tui import entry
+
+    around = pipeline.scan()
+    server = target.by_pid(around, pid) if pid else target.choose(around)
+    return entry.open_attach(
+        server.root_pid,
+        interval_s=interval_s,
+        plain=plain(output),
+        allow_signals=allow_signals,
+        withhold=withhold,
+        ras=ras,
+        no_color=output.color == "never",
+    )
+
+
+def home() -> int:
+    """What `gpudiag` alone does: watch the only server, or let the person choose. Raises NoTargetError if none runs here."""
+    return attach(None, Output())
+
+
+def recording(file: Path, output: Output) -> int:
+    """Show a recording. Raises UsageError without a terminal, RecordingError for a file that is none."""
+    from gpudiag.session.load import load
+    from gpudiag.tui.build import frames_of_recording
+
+    _require_terminal()
+    kept = load(file)
+    return _show(frames_of_recording(kept.observation, kept.logs), output)
+
+
+def told(reports: Sequence[Report], facts: LogFacts, output: Output) -> int:
+    """Show what logs say."""
+    from gpudiag.tui.build import frame_of_reports
+
+    _require_terminal()
+    return _show([frame_of_reports(reports, at=time.time(), facts=facts)], output)
+
+
+def _show(frames: Sequence[Frame], output: Output) -> int:
+    from gpudiag.tui import entry
+    from gpudiag.tui.sources import Frames
+
+    return entry.run(Frames(frames), plain=plain(output), no_color=output.color == "never")
+
+
+def _require_terminal() -> None:
+    if not fits():
+        raise UsageError("--tui needs a terminal", help="leave --tui out, and the report comes as text")

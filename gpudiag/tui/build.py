@@ -1,0 +1,64 @@
+"""From what was read to the frame that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpudiag.errors import NoTargetError
+from gpudiag.model.log import LogFacts, ServerLog
+from gpudiag.model.report import Report
+from gpudiag.model.snapshot import Observation
+from gpudiag.render.safe import safe
+from gpudiag.session import pipeline
+from gpudiag.tui.frame import Details, Frame, Run, pack
+from gpudiag.tui.measures import measures_of, points_of
+
+
+def frame_of(
+    observation: Observation, *, number: int, command: str, logs: Sequence[ServerLog] = (), run: Run | None = None
+) -> Frame:
+    """Judge an observation. Raises NoTargetError if no server is left in it."""
+    took_s = observation.last.took_s
+    reports = pipeline.reports_of(observation, command=command, wall_s=took_s, logs=logs)
+    return _frame(observation, reports, number=number, logs=logs, run=run)
+
+
+def frames_of_recording(observation: Observation, logs: Sequence[ServerLog]) -> list[Frame]:
+    """One frame for each look of a recording; the last judges all of them. Looks that judge nothing are left out."""
+    frames: list[Frame] = []
+    for count in range(1, len(observation.snapshots) + 1):
+        looks = Observation(snapshots=observation.snapshots[:count])
+        last = count == len(observation.snapshots)
+        try:
+            frames.append(frame_of(looks, number=count, command="explain", logs=logs if last else ()))
+        except NoTargetError:
+            if last:
+                raise
+    return frames
+
+
+def frame_of_run(run: Run, *, number: int) -> Frame:
+    """A moment of a start in which no process can be looked at: not yet, or not any more."""
+    return Frame(number=number, at=run.progress.at if run.progress else run.manifest.started_at, run=run, packed=pack(Details()))
+
+
+def frame_of_reports(reports: Sequence[Report], *, at: float, facts: LogFacts | None = None) -> Frame:
+    """What only logs say."""
+    logs = (ServerLog(root_pid=0, facts=facts),) if facts is not None else ()
+    details = Details(reports=tuple(reports), logs=logs)
+    return Frame(number=1, at=at, reports=tuple(map(safe, reports)), packed=pack(details))
+
+
+def _frame(
+    observation: Observation, reports: Sequence[Report], *, number: int, logs: Sequence[ServerLog], run: Run | None
+) -> Frame:
+    return Frame(
+        number=number,
+        at=observation.last.at,
+        reports=tuple(safe(r) for r in reports),
+        measures=measures_of(observation, reports),
+        gpus=points_of(observation),
+        run=run,
+        took_s=observation.last.took_s,
+        packed=pack(Details(observation=observation, reports=tuple(reports), logs=tuple(logs))),
+    )

@@ -1,0 +1,174 @@
+"""The child that looks: it reads, judges and sends frames, so that the terminal never waits for a server.
+
+Started by `gpudiag.tui.live` as `python -m gpudiag.tui.collector PARENT_PID`. The first line on stdin is an `Order`, every
+further one a `Wish`, as JSON. On stdout come frames and notes, each as four bytes of length and `frame.encode`. It ends
+when stdin does, or with its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from gpudiag.collect.options import LookOptions
+from gpudiag.collect.parent_death import die_with
+from gpudiag.collect.process_reader import Source
+from gpudiag.collect.watch import Watch
+from gpudiag.errors import GpudiagError, NoTargetError
+from gpudiag.model.log import ServerLog
+from gpudiag.model.snapshot import Observation
+from gpudiag.session import pipeline
+from gpudiag.tui.build import frame_of, frame_of_run
+from gpudiag.tui.frame import Message, Note, Run, encode
+from gpudiag.tui.rundir import read_run
+
+LENGTH_BYTES: Final = 4
+_DUTY: Final = 4
+"""Rest at least this many times as long as a look took: watching costs at most a fifth of one core."""
+_LOG_EVERY_S: Final = 5.0
+_LINE_BYTES: Final = 1 << 16
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What to watch: the server that `pid` belongs to, or the one of a run directory."""
+
+    pid: int | None = None
+    directory: str | None = None
+    interval_s: float = 1.0
+    withhold: tuple[Source, ...] = ()
+    ras: bool = False
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """Something that the person asks for meanwhile."""
+
+    what: Literal["look", "native", "interval"]
+    interval_s: float = 1.0
+
+
+class Collector:
+    """Looks, judges, sends; between two looks it listens."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._interval_s = order.interval_s
+        self._number = 0
+        self._watch: Watch | None = None
+        self._native = False
+        self._logs: tuple[ServerLog, ...] = ()
+        self._logs_at = 0.0
+
+    def run(self) -> None:
+        """Until stdin ends, or there is nothing more to look at."""
+        try:
+            self._until_told()
+        except GpudiagError as error:
+            send(Note(text=error.message, help=error.help, trouble=True))
+        finally:
+            self._forget()
+
+    def _until_told(self) -> None:
+        while True:
+            began = time.monotonic()
+            if self._order.directory is not None:
+                self._look_at_run(Path(self._order.directory))
+            else:
+                self._look_at(self._order.pid or 0, None)
+            took_s = time.monotonic() - began
+            # The second look comes soon: one alone says nothing about change.
+            pause_s = min(1.0, self._interval_s) if self._number <= 1 else max(self._interval_s - took_s, _DUTY * took_s)
+            if not self._listen(time.monotonic() + pause_s):
+                return
+
+    def _look_at_run(self, directory: Path) -> None:
+        run = read_run(directory)
+        pid = run.manifest.server_pid
+        over = run.progress is not None and run.progress.state in ("stopped", "crashed", "killed")
+        if pid is None or over:
+            self._forget()
+            self._send_run(run)
+            return
+        try:
+            self._look_at(pid, run)
+        except NoTargetError:
+            self._forget()
+            self._send_run(run)
+
+    def _send_run(self, run: Run) -> None:
+        self._number += 1
+        send(frame_of_run(run, number=self._number))
+
+    def _look_at(self, pid: int, run: Run | None) -> None:
+        if self._watch is None:
+            around = pipeline.scan()
+            server = pipeline.server_with(around, pid)
+            if server is None:
+                raise NoTargetError(f"there is no process {pid}", help="gpudiag attach")
+            options = LookOptions(withhold=frozenset(self._order.withhold), ras=self._order.ras)
+            self._watch = Watch(pipeline.tops(server, around), options)
+            self._watch.__enter__()
+        native, self._native = self._native, False
+        observation = self._watch.look(native=native)
+        self._number += 1
+        send(frame_of(observation, number=self._number, command="attach", logs=self._read_logs(observation), run=run))
+
+    def _read_logs(self, observation: Observation) -> tuple[ServerLog, ...]:
+        """Not at every look: a long log takes a tenth of a second."""
+        now = time.monotonic()
+        if observation.has_change and (not self._logs_at or now - self._logs_at >= _LOG_EVERY_S):
+            self._logs = pipeline.logs_of(observation)
+            self._logs_at = now
+        return self._logs
+
+    def _forget(self) -> None:
+        if self._watch is not None:
+            self._watch.__exit__(None, None, None)
+            self._watch = None
+
+    def _listen(self, due: float) -> bool:
+        """Wait for the next look, or for a wish. False once nobody is there any more."""
+        while (left_s := due - time.monotonic()) > 0:
+            if not select.select([0], [], [], left_s)[0]:
+                return True
+            line = os.read(0, _LINE_BYTES)
+            if not line:
+                return False
+            for text in line.splitlines():
+                wish = msgspec.json.decode(text, type=Wish)
+                if wish.what == "interval":
+                    self._interval_s = wish.interval_s
+                    due = time.monotonic() + wish.interval_s
+                else:
+                    self._native = wish.what == "native"
+                    due = 0.0
+        return True
+
+
+def send(message: Message) -> None:
+    data = encode(message)
+    sys.stdout.buffer.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+    sys.stdout.buffer.flush()
+
+
+def first_line() -> bytes:
+    """Read unbuffered, so that nothing is left where `select` does not see it."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    return line
+
+
+def main() -> None:
+    die_with(int(sys.argv[1]))
+    Collector(msgspec.json.decode(first_line(), type=Order)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""A real hang, watched by a real collector: what it sends, what becomes of it when it is killed, and that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpudiag.demo.run import Running, start
+from gpudiag.tui.collector import Order
+from gpudiag.tui.frame import Frame, Note, unpack
+from gpudiag.tui.live import Live
+from tests.support.processes import wait_until
+from tests.tui.samples import launched
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def hung() -> Iterator[Running]:
+    with start("stale-lock", ranks=2, seed=5) as server:
+        server.wait_until_stuck()
+        yield server
+
+
+class Heard:
+    """Everything that a source said, in order."""
+
+    def __init__(self) -> None:
+        self._said: queue.Queue[Frame | Note] = queue.Queue()
+
+    def __call__(self, message: Frame | Note, data: bytes) -> None:
+        assert data or isinstance(message, Note)
+        self._said.put(message)
+
+    def until(self, wanted: Callable[[Any], bool]) -> Any:
+        while True:
+            message = self._said.get(timeout=PATIENCE_S)
+            if wanted(message):
+                return message
+
+
+def child_of(source: Live) -> int:
+    assert source._child is not None
+    return source._child.process.pid
+
+
+def test_it_names_the_culprit_looks_when_asked_and_leaves_nothing_behind(hung: Running) -> None:
+    source, heard = Live(Order(pid=hung.root_pid, interval_s=60.0)), Heard()
+    source.start(heard)
+    try:
+        first = heard.until(lambda m: isinstance(m, Frame))
+        second = heard.until(lambda m: isinstance(m, Frame) and m.reports[0].verdict.code == "GPD307")
+        assert second.number > first.number
+        assert second.reports[0].verdict.culprits[0].pid == hung.victim_pid
+        assert second.measures[hung.victim_pid].cpu_percent is not None
+        details = unpack(second.packed)
+        assert details.observation is not None
+        assert details.observation.has_change
+        source.ask("look")
+        third = heard.until(lambda m: isinstance(m, Frame))
+        assert third.number == second.number + 1
+        assert third.reports[0].cost.stopped_s == 0
+    finally:
+        child = child_of(source)
+        source.stop()
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), "the end of the collector")
+
+
+def test_a_killed_collector_is_told_and_another_one_goes_on(hung: Running) -> None:
+    source, heard = Live(Order(pid=hung.root_pid, interval_s=60.0)), Heard()
+    source.start(heard)
+    try:
+        heard.until(lambda m: isinstance(m, Frame))
+        os.kill(child_of(source), signal.SIGKILL)
+        note = heard.until(lambda m: isinstance(m, Note))
+        assert note.trouble
+        assert "killed by signal 9" in note.text
+        source.start(heard)
+        assert heard.until(lambda m: isinstance(m, Frame)).number == 1
+    finally:
+        source.stop()
+
+
+def test_a_target_that_is_not_there_is_said_once() -> None:
+    source, heard = Live(Order(pid=2**22 - 7)), Heard()
+    source.start(heard)
+    try:
+        note = heard.until(lambda m: isinstance(m, Note))
+        assert note.trouble
+        assert f"there is no process {2**22 - 7}" in note.text
+    finally:
+        source.stop()
+
+
+def test_a_run_directory_is_followed_with_the_server_in_it(hung: Running, tmp_path: Path) -> None:
+    run = launched("weight-load").run
+    assert run is not None
+    assert run.progress is not None
+    manifest = msgspec.structs.replace(run.manifest, server_pid=None)
+    (tmp_path / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    (tmp_path / "progress.json").write_bytes(msgspec.json.encode(run.progress))
+    (tmp_path / "server.log").write_text("loading\nweights \x1b[2J\n")
+    source, heard = Live(Order(directory=str(tmp_path), interval_s=60.0)), Heard()
+    source.start(heard)
+    try:
+        frame = heard.until(lambda m: isinstance(m, Frame))
+        assert frame.reports == ()
+        assert frame.run.progress.phases[-1].phase == "weight-load"
+        assert frame.run.tail == ("loading", "weights \\x1b[2J")
+        serving = msgspec.structs.replace(manifest, server_pid=hung.root_pid)
+        (tmp_path / "manifest.json").write_bytes(msgspec.json.encode(serving))
+        source.ask("look")
+        watched = heard.until(lambda m: isinstance(m, Frame) and bool(m.reports))
+        assert watched.run.manifest.server_pid == hung.root_pid
+        (tmp_path / "progress.json").write_text("{")
+        source.ask("look")
+        assert "damaged" in heard.until(lambda m: isinstance(m, Note)).text
+    finally:
+        source.stop()
