@@ -128,8 +128,13 @@ TAIL = (
 )
 
 
+RUN_ID = "20261129-140000-sglang"
+
+
 def plan() -> LaunchPlan:
     return LaunchPlan(
+        run_id=RUN_ID,
+        run_directory=f"/var/tmp/gpudiag/{RUN_ID}",
         engine="sglang",
         version="0.5.23",
         python="/opt/venv/bin/python",
@@ -149,7 +154,7 @@ def plan() -> LaunchPlan:
 def launched(reached: Phase | None, state: RunState = "starting", *, sentence: str = "") -> Frame:
     """A start that has got as far as this phase, which is two thirds done; None: nothing was said yet."""
     manifest = RunManifest(
-        run_id="20261129-140000-sglang",
+        run_id=RUN_ID,
         gpudiag="0.1.0",
         host="node-1",
         started_at=AT,
