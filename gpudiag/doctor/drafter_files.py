@@ -125,14 +125,26 @@ def _outside(place: Path, found: tuple[Tensor, ...], target: Path) -> tuple[Spec
     return tuple(one for one in special_tokens(target) if not (0 <= one.id < len(known) and known[one.id] == 1))
 
 
-def _vocab_map(place: Path, found: tuple[Tensor, ...], config: DraftConfig) -> VocabMap | None:
-    """Judge d2t as the offsets that both engines read it as: target id = draft id + d2t[draft id]."""
-    d2t = _ending(found, "d2t")
+def draft_vocabulary(place: Path) -> frozenset[int] | None:
+    """Target ids that a drafter can draft, by d2t; None if it has no map. Raises OSError or ValueError."""
+    offsets = _offsets(place, _ending(tuple(tensors(place)), "d2t"))
+    return None if offsets is None else frozenset(index + offset for index, offset in enumerate(offsets))
+
+
+def _offsets(place: Path, d2t: Tensor | None) -> tuple[int, ...] | None:
     if d2t is None or d2t.dtype not in ("I64", "I32") or len(d2t.shape) != 1 or not 0 < d2t.shape[0] <= _MAX_ENTRIES:
         return None
     count = d2t.shape[0]
     width, code = (8, "q") if d2t.dtype == "I64" else (4, "i")
-    offsets = struct.unpack(f"<{count}{code}", tensor_bytes(place, d2t, 0, count * width))
+    return struct.unpack(f"<{count}{code}", tensor_bytes(place, d2t, 0, count * width))
+
+
+def _vocab_map(place: Path, found: tuple[Tensor, ...], config: DraftConfig) -> VocabMap | None:
+    """Judge d2t as the offsets that both engines read it as: target id = draft id + d2t[draft id]."""
+    offsets = _offsets(place, _ending(found, "d2t"))
+    if offsets is None:
+        return None
+    count = len(offsets)
     t2d = _ending(found, "t2d")
     vocabulary = config.vocab_size or (t2d.shape[0] if t2d is not None and len(t2d.shape) == 1 else 0)
     ids = [index + offset for index, offset in enumerate(offsets)]
