@@ -12,8 +12,8 @@ def schema() -> None:
     """Print the JSON Schema of everything that --json prints.
 
     One report is an object; attach --all and explain with several servers print an array of them. doctor, kernels check and
-    drafter check add how each check ended, drafter check also what
-    the drafter is; kernels list prints a table, doctor --list an array of checks.
+    drafter check add how each check ended, drafter check also what the drafter is; kernels list prints a table, doctor --list
+    an array of checks, drafter audit-data a list of counts.
     """
     import msgspec
 
@@ -24,20 +24,22 @@ def printed_schema() -> dict[str, Any]:
     """JSON Schema 2020-12 of whatever a command prints with --json."""
     import msgspec
 
+    from gpudiag.model.audit import AUDIT_SCHEMA, Audit
     from gpudiag.model.doctor import CheckInfo, DoctorReport
     from gpudiag.model.drafter import DrafterReport
     from gpudiag.model.kernel_table import KERNELS_SCHEMA, KernelTable
     from gpudiag.model.report import REPORT_SCHEMA, Report
 
-    (report, doctor, drafter, table, check), definitions = msgspec.json.schema_components(
-        (Report, DoctorReport, DrafterReport, KernelTable, CheckInfo), ref_template="#/$defs/{name}"
+    (report, doctor, drafter, table, check, audit), definitions = msgspec.json.schema_components(
+        (Report, DoctorReport, DrafterReport, KernelTable, CheckInfo, Audit), ref_template="#/$defs/{name}"
     )
-    constants = dict.fromkeys(("Report", "DoctorReport", "DrafterReport"), REPORT_SCHEMA) | {"KernelTable": KERNELS_SCHEMA}
+    constants = dict.fromkeys(("Report", "DoctorReport", "DrafterReport"), REPORT_SCHEMA)
+    constants |= {"KernelTable": KERNELS_SCHEMA, "Audit": AUDIT_SCHEMA}
     for name, constant in constants.items():
         definitions[name]["properties"]["schema"] = {"const": constant}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": REPORT_SCHEMA,
-        "anyOf": [report, doctor, drafter, {"type": "array", "items": report}, table, {"type": "array", "items": check}],
+        "anyOf": [report, doctor, drafter, {"type": "array", "items": report}, table, {"type": "array", "items": check}, audit],
         "$defs": definitions,
     }
