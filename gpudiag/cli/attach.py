@@ -106,7 +106,7 @@ def attach(
     observation = pipeline.observe(servers, around, options, samples=samples, interval_s=interval, confirm=confirm)
     logs = pipeline.logs_of(observation)
     if kernel_dump:
-        observation = _dump_kernels(observation, yes=yes)
+        observation = _dump_kernels(observation, logs, yes=yes)
     took_s = time.monotonic() - began
     redactor = Redactor()
     trouble = _record(observation, logs, record, redactor, redact=output.redact)
@@ -151,10 +151,13 @@ def _announce(servers: tuple[Server, ...], options: LookOptions, *, confirm: boo
         say(f"looking at pid {pids} ({processes} processes){patience} ...")
 
 
-def _dump_kernels(observation: Observation, *, yes: bool) -> Observation:
-    """After the last look: nothing that a rank does in its dump is evidence of the hang."""
-    servers = pipeline.servers_of(observation)
-    return with_kernels(observation, servers[0], yes=yes) if servers else observation
+def _dump_kernels(observation: Observation, logs: Sequence[ServerLog], *, yes: bool) -> Observation:
+    """After the last look: nothing that a rank does in its dump is evidence of the hang.
+
+    Raises NoTargetError if the server has gone meanwhile.
+    """
+    (known, *_) = pipeline.reports_of(observation, command="attach", logs=logs)
+    return with_kernels(observation, pipeline.servers_of(observation)[0], known.verdict, yes=yes)
 
 
 def _record(

@@ -11,6 +11,7 @@ from gpudiag.cli import target
 from gpudiag.cli.output import say
 from gpudiag.errors import UsageError
 from gpudiag.model.reading import Failed, Ok, Unavailable
+from gpudiag.model.report import Verdict
 from gpudiag.model.server import Server
 from gpudiag.model.snapshot import Observation
 
@@ -37,13 +38,15 @@ def check_flags(*, kernel_dump: bool, yes: bool, every: bool) -> None:
         )
 
 
-def with_kernels(observation: Observation, server: Server, *, yes: bool) -> Observation:
-    """The observation with the dumps of its ranks, or with the reason why there are none."""
+def with_kernels(observation: Observation, server: Server, known: Verdict, *, yes: bool) -> Observation:
+    """The observation with the dumps of its ranks, or with the reason why there are none. `known` is the verdict before it."""
     from gpudiag.session import kernels
 
     plan = kernels.plan(observation, server)
     if plan.refusal is not None:
         return kernels.without_dump(observation, plan.refusal)
+    sure = f" ({known.confidence})" if known.confidence else ""
+    say(f"known so far: {known.code or known.status}: {known.title}{sure}")
     _announce(observation, plan)
     if not yes and not click.confirm("gpudiag: go on?", default=False, err=True):
         return kernels.without_dump(observation, Unavailable(reason="not dumped: the answer was no", help=""))

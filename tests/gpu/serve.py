@@ -95,8 +95,9 @@ class Session:
     def start(self) -> None:
         model, site = self.options.model, self.options.site
         engine = ["--model-path", str(model / "target"), "--tp", "2", "--port", str(PORT)]
-        engine += [*self.options.engine_options.split(), *SPECULATION.split()]
-        engine += ["--speculative-draft-model-path", str(model / "draft")]
+        engine += self.options.engine_options.split()
+        if not self.options.no_eagle:
+            engine += [*SPECULATION.split(), "--speculative-draft-model-path", str(model / "draft")]
         command = [self.options.python, "-m", "sglang.launch_server", *engine]
         environ = {
             **os.environ,
@@ -237,6 +238,7 @@ def main() -> int:
     parser.add_argument("--engine-options", default=OPTIONS, help="how SGLang is started, beyond model and speculation")
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--no-eagle", action="store_true", help="without a drafter, which SGLang 0.5.23 refuses on a CPU")
     parser.add_argument("--ready", type=float, default=240.0, help="seconds that the start may take (default 240)")
     parser.add_argument("--look-after", type=float, default=40.0, help="seconds after which the start is looked at (default 40)")
     session = Session(parser.parse_args())

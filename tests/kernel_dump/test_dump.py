@@ -263,6 +263,7 @@ def test_told_to_it_dumps_reports_and_records(tmp_path: Path) -> None:
         assert all(Path(f"/proc/{pid}").exists() for pid in ranks)
     assert f"pid {ranks[0]} wrote {tmp_path}/core." in done.stderr, done.stderr
     assert "CUDA core dump, and that ends" in done.stderr
+    assert "known so far: insufficient: not enough evidence" in done.stderr
     kept = load(recording).observation.last.kernels
     assert isinstance(kept, Ok)
     assert {k.name for d in kept.value for k in d.kernels} == {"wait_for_flag", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}
