@@ -10,6 +10,7 @@ from gpudiag.cli.group import LazyGroup
 
 SUBCOMMANDS: Final[dict[str, tuple[str, str]]] = {
     "check": ("gpudiag.cli.drafter_check", "Do the files fit the target and the installed engine?"),
+    "measure": ("gpudiag.cli.drafter_measure", "What does a running server accept, and does it pay?"),
     "audit-data": ("gpudiag.cli.drafter_audit", "Are these conversations fit to train a drafter on?"),
 }
 """Module and one line of help of each subcommand. The function has the subcommand's name, with _ for -."""

@@ -12,8 +12,8 @@ def schema() -> None:
     """Print the JSON Schema of everything that --json prints.
 
     One report is an object; attach --all and explain with several servers print an array of them. doctor, kernels check and
-    drafter check add how each check ended, drafter check also what the drafter is; kernels list prints a table, doctor --list
-    an array of checks, drafter audit-data a list of counts.
+    drafter check add how each check ended, drafter check also what the drafter is, drafter measure what was measured; kernels
+    list prints a table, doctor --list an array of checks, drafter audit-data a list of counts.
     """
     import msgspec
 
@@ -29,17 +29,19 @@ def printed_schema() -> dict[str, Any]:
     from gpudiag.model.drafter import DrafterReport
     from gpudiag.model.kernel_table import KERNELS_SCHEMA, KernelTable
     from gpudiag.model.report import REPORT_SCHEMA, Report
+    from gpudiag.model.speculation import SpeculationReport
 
-    (report, doctor, drafter, table, check, audit), definitions = msgspec.json.schema_components(
-        (Report, DoctorReport, DrafterReport, KernelTable, CheckInfo, Audit), ref_template="#/$defs/{name}"
+    reports = (Report, DoctorReport, DrafterReport, SpeculationReport)
+    others = (KernelTable, Audit)
+    (report, *more, check), definitions = msgspec.json.schema_components(
+        (*reports, *others, CheckInfo), ref_template="#/$defs/{name}"
     )
-    constants = dict.fromkeys(("Report", "DoctorReport", "DrafterReport"), REPORT_SCHEMA)
-    constants |= {"KernelTable": KERNELS_SCHEMA, "Audit": AUDIT_SCHEMA}
+    constants = {kind.__name__: REPORT_SCHEMA for kind in reports} | {"KernelTable": KERNELS_SCHEMA, "Audit": AUDIT_SCHEMA}
     for name, constant in constants.items():
         definitions[name]["properties"]["schema"] = {"const": constant}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": REPORT_SCHEMA,
-        "anyOf": [report, doctor, drafter, {"type": "array", "items": report}, table, {"type": "array", "items": check}, audit],
+        "anyOf": [report, *more, {"type": "array", "items": report}, {"type": "array", "items": check}],
         "$defs": definitions,
     }

@@ -7,7 +7,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -18,6 +18,7 @@ from gpudiag.errors import UsageError
 
 USER_AGENT: Final = "gpudiag"
 _PIECE_BYTES: Final = 1 << 16
+_LINE_BYTES: Final = 1 << 20
 _JSON: Final = {"Content-Type": "application/json"}
 
 
@@ -62,23 +63,85 @@ def ask(
 
     Raises HttpError. An interrupt (Ctrl-C) closes the connection, on which both engines drop the request.
     """
+    started = time.monotonic()
+    with _exchange(url, deadline_s, document, headers, None) as answer:
+        read = _bounded(answer, most_bytes)
+        status = answer.status
+    return Reply(status=status, body=read, took_s=time.monotonic() - started)
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One server-sent event: its data, and when it was read (monotonic seconds)."""
+
+    data: bytes
+    at: float
+
+
+class RefusedError(HttpError):
+    """The server answered with another status than 200; `body` is the beginning of what it said."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+        self.body = body
+
+
+def events(
+    url: str,
+    document: object,
+    *,
+    deadline_s: float,
+    most_bytes: int,
+    headers: Mapping[str, str] | None = None,
+    opened: Callable[[socket.socket], None] | None = None,
+) -> Iterator[Event]:
+    """POST `document` and yield the whole events of the answer until it ends or says [DONE].
+
+    `opened` gets the socket, so that another thread can shut it down. Raises HttpError, RefusedError.
+    """
+    with _exchange(url, deadline_s, document, headers, opened) as answer:
+        if answer.status != 200:
+            raise RefusedError(answer.status, answer.read(_PIECE_BYTES))
+        left = most_bytes
+        while line := answer.readline(min(left, _LINE_BYTES)):
+            left -= len(line)
+            if left <= 0 or len(line) == _LINE_BYTES:
+                raise HttpError("an answer that is too long")
+            if not line.endswith(b"\n"):
+                return
+            if line.startswith(b"data:"):
+                data = line[5:].strip()
+                if data == b"[DONE]":
+                    return
+                yield Event(data=data, at=time.monotonic())
+
+
+@contextlib.contextmanager
+def _exchange(
+    url: str,
+    deadline_s: float,
+    document: object,
+    headers: Mapping[str, str] | None,
+    opened: Callable[[socket.socket], None] | None,
+) -> Iterator[http.client.HTTPResponse]:
+    """Send the request and give the answer to the body of the with statement, whose errors it explains."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=deadline_s)
-    started = time.monotonic()
+    due = time.monotonic() + deadline_s
     body = None if document is None else msgspec.json.encode(document)
     sent = {"User-Agent": USER_AGENT, "Connection": "close", **(_JSON if body is not None else {}), **(headers or {})}
     late = threading.Event()
     try:
         connection.connect()
-        with _ends_at(connection.sock, started + deadline_s, late):
+        if opened is not None:
+            opened(connection.sock)
+        with _ends_at(connection.sock, due, late):
             connection.request("GET" if body is None else "POST", target, body=body, headers=sent)
-            answer = connection.getresponse()
-            read = _bounded(answer, most_bytes)
+            yield connection.getresponse()
         if late.is_set():
             raise HttpError(_late(deadline_s))
-        return Reply(status=answer.status, body=read, took_s=time.monotonic() - started)
     except ConnectionRefusedError:
         raise HttpError(f"nobody listens on {parts.netloc}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:

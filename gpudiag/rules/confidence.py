@@ -67,6 +67,10 @@ STRENGTH: Final[dict[str, Confidence]] = {
     # Utilisation and activity: a kernel is resident or is not, but not which and why.
     "gpu-counters": "strong",
     "collective-watchdog": "strong",
+    # What an engine counts of its own drafts; the time of rounds as a client sees it, with nobody else or with others served.
+    "speculation-counts": "proven",
+    "timing": "strong",
+    "timing-under-load": "weak",
     # What is left after the rest was ruled out, and what is always done so.
     "elimination": "strong",
     "convention": "strong",
@@ -75,6 +79,9 @@ STRENGTH: Final[dict[str, Confidence]] = {
     "source-text": "weak",
     "wait-channel": "weak",
     "absence": "weak",
+    # What such numbers usually come from, and numbers that a person gave.
+    "signature": "weak",
+    "given": "weak",
 }
 """The most that one piece of evidence of this source can support."""
 

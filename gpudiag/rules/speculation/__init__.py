@@ -1,0 +1,1 @@
+"""Judgements on measured speculation: functions of a Measurement."""
