@@ -11,8 +11,8 @@ import itertools
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Final
 
 import msgspec
@@ -30,6 +30,7 @@ from gpudiag.model.speculation import Load, RequestReading, ServerRun
 _SETTLE_S: Final = 2.0
 _RESTLESS_S: Final = 0.2
 _LOOK_APART_S: Final = 0.02
+_JOIN_S: Final = 0.5
 _WARM_TOKENS: Final = 8
 _PATIENCE: Final = 3
 """Requests that may fail from the start before the rest is spared."""
@@ -122,23 +123,32 @@ def _one_by_one(info: ServerInfo, plan: Plan, progress: Progress) -> tuple[Reque
 
 
 def _together(info: ServerInfo, plan: Plan, progress: Progress) -> tuple[RequestReading, ...]:
-    sockets = _Sockets()
-    pool = ThreadPoolExecutor(plan.concurrency)
+    """Threads that die with the program, so that an interrupt never waits for a server."""
+    sockets, left = _Sockets(), deque(enumerate(plan.prompts))
+    made: dict[int, RequestReading] = {}
     progress(f"{info.url}: {len(plan.prompts)} requests, {plan.concurrency} at a time")
 
-    def one(prompt: Prompt) -> RequestReading:
-        return send(info, prompt, plan.how, headers=plan.headers, opened=sockets.add)
+    def work() -> None:
+        # An empty deque, and one that an interrupt emptied, end the thread.
+        with contextlib.suppress(IndexError):
+            while True:
+                index, prompt = left.popleft()
+                try:
+                    made[index] = send(info, prompt, plan.how, headers=plan.headers, opened=sockets.add)
+                except NoTemplateError:
+                    made[index] = RequestReading(number=prompt.number, problem="the chat endpoint is gone")
 
-    futures: list[Future[RequestReading]] = [pool.submit(one, prompt) for prompt in plan.prompts]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(plan.concurrency)]
     try:
-        wait(futures, return_when=FIRST_EXCEPTION)
-        return tuple(future.result() for future in futures)
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        sockets.shut()
-        raise
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_JOIN_S)
     finally:
-        pool.shutdown(wait=True)
+        left.clear()
+        sockets.shut()
+    return tuple(made[index] for index in range(len(plan.prompts)))
 
 
 class _Sockets:

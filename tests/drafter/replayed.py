@@ -60,17 +60,23 @@ def serving(script: Script) -> Iterator[Script]:
             self._answer(status, said)
 
         def _hold(self, said: bytes) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(said)
-            self.wfile.flush()
+            with contextlib.suppress(OSError):
+                self.send_response(200)
+                self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(said)
             script.held.set()
             while not ended.is_set():
                 self.connection.settimeout(0.05)
-                with contextlib.suppress(TimeoutError):
-                    if not self.connection.recv(1):
-                        script.hung_up.set()
-                        return
+                try:
+                    gone = not self.connection.recv(1)
+                except TimeoutError:
+                    continue
+                except OSError:
+                    gone = True
+                if gone:
+                    script.hung_up.set()
+                    return
 
         def _answer(self, status: int, body: bytes) -> None:
             self.send_response(status)

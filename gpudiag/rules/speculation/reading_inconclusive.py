@@ -22,6 +22,7 @@ from gpudiag.rules.speculation.standing import (
     timed,
 )
 
+_AMBIGUOUS: Final = Evidence(source="signature", claim="these numbers fit more than one cause")
 _POSITIONS: Final = "gpudiag drafter measure URL against the running server: acceptance by position tells the causes apart"
 
 
@@ -35,7 +36,7 @@ def evaluate(m: Measurement) -> Iterator[Finding]:
         RULE.name,
         RULE.severity,
         title=title,
-        links=[[counted(m)], *([[timed(m)]] if m.cost is not None else [])],
+        links=[[counted(m)], *([[timed(m)]] if m.cost is not None else []), [_AMBIGUOUS]],
         notes=_break_even(m),
         next_steps=steps,
     )
