@@ -13,6 +13,7 @@ from gpudiag import __version__
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "attach": ("gpudiag.cli.attach", "Look at a running server and say who waits for whom, and why."),
     "explain": ("gpudiag.cli.explain", "The same verdict from what is left: logs, recordings, dumps."),
+    "launch": ("gpudiag.cli.launch", "Start SGLang or vLLM with EAGLE-3, checked before and watched."),
     "doctor": ("gpudiag.cli.doctor", "Is this machine, install, model and drafter fit to serve?"),
     "kernels": ("gpudiag.cli.kernels", "Which GPUs each compiled library has code for."),
     "drafter": ("gpudiag.cli.drafter", "Does this EAGLE-3 drafter fit, and why is acceptance low?"),

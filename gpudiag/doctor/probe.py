@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +26,17 @@ _DROPPED: Final = frozenset({"PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT
 """Variables that make an interpreter write to stdout or wait for a terminal."""
 
 
-def run(probe: str, arguments: list[str], *, python: str = sys.executable, limit_s: float) -> Reading[dict[str, Any]]:
+def run(
+    probe: str,
+    arguments: list[str],
+    *,
+    python: str = sys.executable,
+    limit_s: float,
+    variables: Mapping[str, str] | None = None,
+) -> Reading[dict[str, Any]]:
     """What the probe answered. Unavailable if the interpreter may not or cannot be run, Failed if the probe broke or hung.
+
+    `variables` come on top of our own environment.
 
     It runs in '/', so that nothing in the current directory shadows a module, and in a session of its own, which is killed
     as a whole when its time is up.
@@ -34,7 +44,8 @@ def run(probe: str, arguments: list[str], *, python: str = sys.executable, limit
     who = owner(python)
     if isinstance(who, Unavailable):
         return who
-    return _answer(attempt(lambda: _run(str(asset("probes", f"{probe}.py")), arguments, python, who, limit_s)), python, limit_s)
+    script = str(asset("probes", f"{probe}.py"))
+    return _answer(attempt(lambda: _run(script, arguments, python, who, limit_s, variables or {})), python, limit_s)
 
 
 def owner(python: str) -> int | Unavailable | None:
@@ -85,8 +96,8 @@ class _Ended:
         self.last_words = said.decode("utf-8", "replace").strip()[-_MAX_LAST_WORDS:]
 
 
-def _run(script: str, arguments: list[str], python: str, uid: int | None, limit_s: float) -> _Ended:
-    environment = {k: v for k, v in os.environ.items() if k not in _DROPPED}
+def _run(script: str, arguments: list[str], python: str, uid: int | None, limit_s: float, variables: Mapping[str, str]) -> _Ended:
+    environment = {k: v for k, v in os.environ.items() if k not in _DROPPED} | dict(variables)
     extra: dict[str, Any] = {}
     if uid is not None:
         record = pwd.getpwuid(uid)

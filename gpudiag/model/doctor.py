@@ -9,7 +9,7 @@ from msgspec import Struct
 from gpudiag.model.finding import Finding, Severity
 from gpudiag.model.report import Report
 
-Category = Literal["gpu", "link", "host", "environment", "install", "build", "kernels", "model", "drafter"]
+Category = Literal["gpu", "link", "host", "environment", "install", "build", "kernels", "model", "drafter", "launch"]
 CheckStatus = Literal["ok", "finding", "skipped", "unknown"]
 
 CATEGORIES: dict[Category, str] = {
@@ -22,6 +22,7 @@ CATEGORIES: dict[Category, str] = {
     "kernels": "Compiled kernels",
     "model": "Model",
     "drafter": "EAGLE-3 drafter",
+    "launch": "Options of the start",
 }
 """Title of each category, in the order in which they are shown."""
 

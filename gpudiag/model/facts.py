@@ -10,6 +10,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from gpudiag.model.build import SourceTree
+from gpudiag.model.flags import FlagTable
 from gpudiag.model.install import Install
 from gpudiag.model.library import Library
 from gpudiag.model.modelfiles import Drafter, ModelFiles
@@ -42,6 +43,10 @@ class Asked(Struct, frozen=True, kw_only=True):
     """What --speculative-algorithm or the method of --speculative-config is going to be."""
     context: int | None = None
     """Length in tokens of the longest request that will be served; None for the target's own."""
+    pp: int = 1
+    dp: int = 1
+    arguments: tuple[str, ...] = ()
+    """Options that the engine is going to be started with."""
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
@@ -317,5 +322,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     drafter: Reading[Drafter] = NOT_ASKED
     source_tree: Reading[SourceTree] = NOT_ASKED
     active: Reading[tuple[GpuTest, ...]] = NOT_ASKED
+    flags: Reading[FlagTable] = NOT_ASKED
+    """The options that the installed engine takes."""
     took_s: float = 0.0
     schema: str = FACTS_SCHEMA

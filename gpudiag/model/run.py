@@ -10,6 +10,12 @@ from gpudiag.model.server import Engine
 
 RUN_SCHEMA: Final = "gpudiag.run/1"
 
+RUN_VARIABLE: Final = "GPUDIAG_RUN"
+"""Names the run directory in the environment of a server, so that attach finds what was armed."""
+
+MODEL: Final = "MODEL"
+"""Name of the Setting that is the model where it is an argument without an option."""
+
 Phase = Literal[
     "import",
     "distributed-init",

@@ -282,8 +282,6 @@ def test_every_system_check_has_a_machine_on_which_it_fires() -> None:
         ({"NCCL_SOCKET_IFNAME": "ib0"}, Asked(), "leaves no network interface"),
         ({"NCCL_SOCKET_IFNAME": "^eth,lo"}, Asked(), "leaves no network interface"),
         ({"NCCL_IB_HCA": "mlx5_0"}, Asked(), "no InfiniBand device"),
-        ({"CUDA_VISIBLE_DEVICES": "0"}, Asked(tp=2), "tensor parallelism 2"),
-        ({"CUDA_VISIBLE_DEVICES": "0,0"}, Asked(), "twice"),
         ({"CUDA_LAUNCH_BLOCKING": "1"}, Asked(), "after every kernel"),
         ({"NCCL_DEBUG": "TRACE"}, Asked(), "line a call"),
         ({"NCCL_ASYNC_ERROR_HANDLING": "1"}, Asked(), "renamed"),

@@ -12,6 +12,8 @@ from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, ski
 
 _PLAIN: Final = frozenset({"F32", "F16", "BF16", "I64", "I32", "BOOL"})
 
+_SWITCH: Final = "--speculative-draft-model-quantization"
+
 
 def evaluate(facts: Facts) -> Answer:
     both = pair(facts)
@@ -21,6 +23,8 @@ def evaluate(facts: Facts) -> Answer:
         return skipped("the target's files are not quantised" if both.target else "no target named (--model)")
     if "sglang" not in engines(facts):
         return passed("vLLM takes a drafter as unquantised unless told otherwise")
+    if _SWITCH in facts.asked.arguments:
+        return passed(f"{_SWITCH} says what it has")
     if any(t.dtype not in _PLAIN for t in both.drafter.tensors):
         return passed("the drafter is quantised itself")
     made = CHECK.finding(

@@ -32,6 +32,12 @@ from gpudiag.rules.install import (
     source_build_unneeded,
 )
 from gpudiag.rules.kernels import arch_missing, jit_only
+from gpudiag.rules.launch import (
+    cuda_visible_devices_mismatch,
+    flag_pair_incompatible,
+    flag_unknown_to_version,
+    parallelism_exceeds_gpus,
+)
 from gpudiag.rules.preflight.base import Check
 from gpudiag.rules.system import (
     acs_redirect_above_gpus,
@@ -138,6 +144,10 @@ _MODULES: Final = (
     context_too_short,
     embedding_mismatch,
     quantization_inherited,
+    cuda_visible_devices_mismatch,
+    parallelism_exceeds_gpus,
+    flag_unknown_to_version,
+    flag_pair_incompatible,
 )
 
 _ORDER: Final = {category: number for number, category in enumerate(CATEGORIES)}

@@ -116,27 +116,6 @@ def _named(one: NcclLibrary) -> str:
     return f"{one.version}, {one.path}" if one.version else one.path
 
 
-def _visible(s: dict[str, tuple[str, str]], facts: Facts) -> Iterator[_Clash]:
-    text = s.get("CUDA_VISIBLE_DEVICES")
-    if text is None:
-        return
-    names = [n.strip() for n in text[0].split(",") if n.strip()]
-    if len(names) < facts.asked.tp:
-        yield _Clash(
-            f"CUDA_VISIBLE_DEVICES shows {plural(len(names), 'GPU')}, tensor parallelism {facts.asked.tp} needs as many",
-            ("CUDA_VISIBLE_DEVICES",),
-            "unset it, or list as many GPUs as --tp says",
-            "error",
-        )
-    if len(set(names)) < len(names):
-        yield _Clash(
-            "CUDA_VISIBLE_DEVICES names a GPU twice",
-            ("CUDA_VISIBLE_DEVICES",),
-            "list each GPU once: CUDA ends the list at the repetition",
-            "error",
-        )
-
-
 def _order(s: dict[str, tuple[str, str]], facts: Facts) -> Iterator[_Clash]:
     gpus = facts.system.gpus
     mixed = isinstance(gpus, Ok) and len({g.name for g in gpus.value.gpus}) > 1
@@ -176,7 +155,6 @@ _LOOKS: Final[tuple[Callable[[dict[str, tuple[str, str]], Facts], Iterator[_Clas
     _interface,
     _infiniband,
     _two_libraries,
-    _visible,
     _order,
     _slow,
     _renamed,

@@ -1,0 +1,107 @@
+"""The options of an installed engine, asked of the engine itself and remembered while its files stay as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from gpudiag import config
+from gpudiag.doctor import probe
+from gpudiag.doctor.install import absolute
+from gpudiag.doctor.reads import bounded
+from gpudiag.model.flags import FlagTable
+from gpudiag.model.reading import Failed, Ok, Reading
+
+COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+    "sglang": ("sglang.launch_server",),
+    "vllm": ("vllm.entrypoints.cli.main", "serve"),
+}
+"""Module and words with which each engine's server is started; both are there in SGLang 0.5.5 to 0.5.23, vLLM 0.10 to 0.33."""
+
+LIMIT_S: Final = 120.0
+_MAX_CACHE: Final = 8 << 20
+_MARKS: Final = {"sglang": "SGLANG_", "vllm": "VLLM_"}
+
+
+class _Remembered(Struct, frozen=True, kw_only=True):
+    """An answer and the files that it came from: path, time of modification (ns) and size."""
+
+    table: FlagTable
+    files: tuple[tuple[str, int, int], ...]
+
+
+def read(
+    python: str,
+    engine: str,
+    *,
+    ask: tuple[str, ...] = (),
+    variables: Mapping[str, str] | None = None,
+    cache: Path | None = None,
+) -> Reading[FlagTable]:
+    """The options of `engine` in this interpreter. `ask` are names of environment variables to look for in its table.
+
+    `variables` are set in addition to our own: an engine may have other options on another device. `cache` None is the
+    user's cache directory. Importing an engine takes 5 to 30 s; a remembered answer takes milliseconds.
+    """
+    place = cache or config.directory("cache", os.environ, Path.home()) / "flags"
+    file = place / f"{_key(absolute(python), engine, ask, variables or {})}.json"
+    known = _recall(file)
+    if known is not None:
+        return Ok(value=known, at=time.time())
+    arguments = [*(word for name in ask for word in ("--ask", name)), *COMMANDS[engine]]
+    answer = probe.run("describe_flags", arguments, python=absolute(python), limit_s=LIMIT_S, variables=variables)
+    if not isinstance(answer, Ok):
+        return answer
+    if not answer.value.get("ok"):
+        return Failed(error=f"{engine} could not be asked for its options: {answer.value.get('error', 'no reason given')}")
+    try:
+        fresh = _converted(answer.value, engine)
+    except msgspec.ValidationError as error:
+        return Failed(error=f"the probe's answer about options is not as expected: {error}")
+    _keep(file, fresh)
+    return Ok(value=fresh.table, at=answer.at, took_s=answer.took_s)
+
+
+def _converted(answer: dict[str, Any], engine: str) -> _Remembered:
+    own = ("version", "flags", "prefixes", "underscores", "dotted", "variables", "recorder", "torch")
+    table = msgspec.convert({"engine": engine, **{name: answer.get(name) for name in own}}, FlagTable)
+    return _Remembered(table=table, files=msgspec.convert(answer.get("files", []), tuple[tuple[str, int, int], ...]))
+
+
+def _key(python: str, engine: str, ask: tuple[str, ...], variables: Mapping[str, str]) -> str:
+    """One file an interpreter and device: the engine's own variables may change what it offers."""
+    own = {k: v for k, v in {**os.environ, **variables}.items() if k.startswith(_MARKS[engine])}
+    told = msgspec.json.encode([python, engine, ask, sorted(own.items()), os.environ.get("PYTHONPATH", "")])
+    return hashlib.sha256(told).hexdigest()[:24]
+
+
+def _recall(file: Path) -> FlagTable | None:
+    """What was remembered, if every file that it came from is still the same."""
+    try:
+        kept = msgspec.json.decode(bounded(file, _MAX_CACHE), type=_Remembered)
+        for path, modified, size in kept.files:
+            status = os.stat(path)
+            if (status.st_mtime_ns, status.st_size) != (modified, size):
+                return None
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return kept.table if kept.files else None
+
+
+def _keep(file: Path, answer: _Remembered) -> None:
+    """A cache that cannot be written costs the next start some seconds and nothing else."""
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(dir=file.parent)
+        with open(handle, "wb") as out:
+            out.write(msgspec.json.encode(answer))
+        os.replace(name, file)
