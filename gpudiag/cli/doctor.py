@@ -196,10 +196,10 @@ def _show(report: DoctorReport, output: Output, verbose: bool) -> None:
         return
     from gpudiag.render.doctor import text
 
-    if output.file is not None and output.redact:
-        from gpudiag.session.redact import Redactor
+    if output.redact:
+        from gpudiag.session.redact import NEVER_SHOWN, Redactor
 
-        report = Redactor().apply(report)
+        report = (Redactor(NEVER_SHOWN) if output.file is None else Redactor()).apply(report)
     found = exit_code(report, output.fail_on, partial=False) == ExitCode.FINDINGS
     put(text(report, verbose=verbose, **drawing(output)), output, found=found)
 

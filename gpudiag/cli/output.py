@@ -17,7 +17,7 @@ from gpudiag.cli.exits import FailOn, exit_code
 from gpudiag.cli.writing import deliver
 from gpudiag.errors import ExitCode, UsageError
 from gpudiag.model.report import Report
-from gpudiag.session.redact import Redactor
+from gpudiag.session.redact import NEVER_SHOWN, Redactor
 
 Format = Literal["text", "json", "markdown"]
 ColorWhen = Literal["auto", "always", "never"]
@@ -61,7 +61,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="Exit with 1 if something this bad was found.",
     )
-    @click.option("--no-redact", is_flag=True, help="Keep names, addresses and secrets in files and in Markdown.")
+    @click.option("--no-redact", is_flag=True, help="Keep names and addresses in files and in Markdown, and secrets everywhere.")
     @click.option("--ascii", "ascii_only", is_flag=True, help="Draw with plain ASCII.")
     @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
     @functools.wraps(command)
@@ -96,13 +96,16 @@ def say(message: str) -> None:
 def emit(reports: Sequence[Report], output: Output, *, array: bool = False, redactor: Redactor | None = None) -> None:
     """Print reports, or write them to the file. `array` makes JSON an array even for one report.
 
-    What leaves the machine (a file, and Markdown, which is made for pasting) is redacted unless told otherwise.
+    What leaves the machine (a file, and Markdown, which is made for pasting) is redacted unless told otherwise; what stays
+    on the screen loses tokens, passwords and prompts.
     """
     if output.redact and (output.file is not None or output.format == "markdown"):
         redactor = redactor or Redactor()
         reports = [redactor.apply(report) for report in reports]
         if redactor.report.items:
             say(f"taken out: {redactor.report.summary} (--no-redact keeps them)")
+    elif output.redact:
+        reports = [Redactor(NEVER_SHOWN).apply(report) for report in reports]
     found = any(exit_code(report, output.fail_on, partial=False) == ExitCode.FINDINGS for report in reports)
     deliver(_render(reports, output, array=array), output.file, found=found)
 

@@ -7,19 +7,20 @@ gets the same placeholder everywhere: sockets still meet, paths still name the s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Collection, Iterable
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
 
 from gpudiag.session import identity
-from gpudiag.session.secret import SECRET_VARIABLE, secret_arguments, secrets_in
-from gpudiag.session.survey import Survey, is_argument_list, is_environment, is_host_field
+from gpudiag.session.prompt import prompts_in
+from gpudiag.session.secret import SECRET_FLAG, SECRET_VARIABLE, secret_arguments, secrets_in
+from gpudiag.session.survey import Survey, is_argument_list, is_environment, is_host_field, variable
 from gpudiag.session.words import COMMON, words_of_code, words_of_type
 
 T = TypeVar("T", bound=Struct)
-Kind = Literal["host", "user", "ip", "secret", "env"]
+Kind = Literal["host", "user", "ip", "secret", "env", "prompt"]
 
 _PLURAL: Final[dict[Kind, tuple[str, str]]] = {
     "host": ("host name", "host names"),
@@ -27,7 +28,12 @@ _PLURAL: Final[dict[Kind, tuple[str, str]]] = {
     "ip": ("address", "addresses"),
     "secret": ("secret", "secrets"),
     "env": ("environment value", "environment values"),
+    "prompt": ("prompt or answer", "prompts and answers"),
 }
+
+_ALL: Final[frozenset[Kind]] = frozenset(get_args(Kind))
+NEVER_SHOWN: Final[frozenset[Kind]] = frozenset({"secret", "prompt"})
+"""What is not even shown on the terminal of whoever may read the server anyway: terminals are copied and recorded."""
 
 _MAX_WHERE: Final = 20
 """Places listed per placeholder: enough to find it, bounded however often it occurs."""
@@ -42,6 +48,10 @@ HARMLESS_VARIABLES: Final = re.compile(
     r"TMPDIR|TEMP|TMP|HOME|USER|LOGNAME|HOSTNAME|VIRTUAL_ENV|CONDA_PREFIX|CC|CXX|CUDACXX|LANG|LC_\w+|TERM|TZ|KUBERNETES_PORT|container"
 )
 """Variables whose values say how a server is set up. Every other value is replaced, and of these the ones named like a secret."""
+
+
+_OPAQUE: Final = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9][A-Za-z0-9+/=_-]{15,}")
+"""Long, of letters and digits, without a slash at its start or a dot: no path, no number, no sentence."""
 
 
 class Redacted(Struct, frozen=True, kw_only=True):
@@ -68,9 +78,13 @@ class RedactionReport(Struct, frozen=True, kw_only=True):
 
 
 class Redactor:
-    """Replaces names and secrets. One redactor may serve several structures: a value keeps its placeholder across them."""
+    """Replaces names and secrets. One redactor may serve several structures: a value keeps its placeholder across them.
 
-    def __init__(self) -> None:
+    `only` limits it to some kinds: what a terminal shows may name the machine it is on, but never a token or a prompt.
+    """
+
+    def __init__(self, only: Collection[Kind] = _ALL) -> None:
+        self._only = frozenset(only)
         self._placeholders: dict[tuple[Kind, str], str] = {}
         self._counts: dict[str, int] = {}
         self._where: dict[str, dict[str, None]] = {}
@@ -133,6 +147,8 @@ class Redactor:
             return self._text(node, path)
         if isinstance(node, dict):
             return self._dictionary(node, path)
+        if (pair := variable(node, path)) is not None:
+            return [pair[0], self._variable(*pair, path)]
         if isinstance(node, list | tuple):
             here = f"{path}[]"
             secret = secret_arguments(list(node)) if is_argument_list(node) else ()
@@ -142,6 +158,8 @@ class Redactor:
     def _dictionary(self, node: dict[Any, Any], path: str) -> dict[Any, Any]:
         if is_environment(node, path):
             return {key: self._variable(key, text, f"{path}.{key}") for key, text in node.items()}
+        if (option := variable(node, path)) is not None:
+            node = {**node, "value": self._setting(*option, f"{path}.value")}
         harmless = self._harmless
         found = {}
         for key, item in node.items():
@@ -155,6 +173,12 @@ class Redactor:
             else:
                 found[name] = item
         return found
+
+    def _setting(self, name: str, text: str, path: str) -> str:
+        """The value of a variable or an option. The caller scans it once more, which changes nothing."""
+        if identity.is_variable(name):
+            return self._variable(name, text, path)
+        return self._take("secret", text, path) if text and SECRET_FLAG.fullmatch(name) else text
 
     def _variable(self, name: str, text: str, path: str) -> str:
         if SECRET_VARIABLE.search(name):
@@ -181,11 +205,15 @@ class Redactor:
         pieces: list[str] = []
         spans = _disjoint(
             [(s, e, "secret") for s, e in secrets_in(text)]
+            + [(s, e, "prompt") for s, e in prompts_in(text)]
+            + _assigned_secrets(text)
             + [(s, e, "ip") for s, e in identity.addresses_in(text)]
             + self._names_in(text)
         )
         position = 0
         for start, end, kind in spans:
+            if kind not in self._only:
+                continue
             placeholder = self._placeholder(kind, text[start:end])
             taken.append(placeholder)
             pieces += [text[position:start], placeholder]
@@ -202,6 +230,8 @@ class Redactor:
         ]
 
     def _take(self, kind: Kind, value: str, path: str) -> str:
+        if kind not in self._only:
+            return value
         placeholder = self._placeholder(kind, value)
         self._count(placeholder, path)
         return placeholder
@@ -225,6 +255,17 @@ class Redactor:
         where = self._where.setdefault(placeholder, {})
         if len(where) < _MAX_WHERE:
             where[path] = None
+
+
+def _assigned_secrets(text: str) -> list[tuple[int, int, Kind]]:
+    """Values of variables that a text sets: secret by the name, or long and no word under a name that says nothing."""
+    found: list[tuple[int, int, Kind]] = []
+    for name, value, (start, end) in identity.assigned(text):
+        if SECRET_VARIABLE.search(name):
+            found.append((start, end, "secret"))
+        elif not HARMLESS_VARIABLES.fullmatch(name) and _OPAQUE.fullmatch(value):
+            found.append((start, end, "env"))
+    return found
 
 
 def _below(path: str, key: object) -> str:

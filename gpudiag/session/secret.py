@@ -6,11 +6,14 @@ import re
 from typing import Final
 
 _NAME: Final = (
-    r"(?:api[-_]?key|access[-_]?key(?:[-_]?id)?|secret(?:[-_]?(?:access[-_]?)?key)?"
-    r"|token|password|passwd|passphrase|credentials?)"
+    r"(?:(?:api|licen[cs]e)[-_]?key|access[-_]?key(?:[-_]?id)?|(?:client[-_]?)?secret(?:[-_]?(?:access[-_]?)?key)?"
+    r"|token|password|passwd|passphrase|credentials?|authorization(?!\s*[=:]\s*[\"']?(?:Bearer|Basic)\b))"
 )
 
-SECRET_FLAG: Final = re.compile(rf"--?(?:[A-Za-z0-9]+[-_])*?{_NAME}", re.IGNORECASE)
+_PREFIX: Final = r"(?:[A-Za-z0-9]{1,40}[-_]){0,8}?"
+"""Bounded, like every repetition here: the texts are a target's, and a pattern must not take long on any."""
+
+SECRET_FLAG: Final = re.compile(rf"--?{_PREFIX}{_NAME}", re.IGNORECASE)
 """A command-line flag whose values are secret: `--api-key`, `--hf-token`, `--ssl-keyfile-password` ..."""
 
 SECRET_VARIABLE: Final = re.compile(
@@ -23,13 +26,30 @@ _SHAPES: Final = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?P<secret>.*?)(?:-----END|\Z)", re.DOTALL),
     re.compile(r"://(?P<secret>[^\s/@:?#]*:[^\s/@]*)@"),
     re.compile(r"\b(?:Bearer|Basic)\s+(?P<secret>[A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE),
-    re.compile(rf"(?<![A-Za-z0-9])(?:[A-Za-z0-9]+[-_])*?{_NAME}[\"']?\s*[=:]\s*[\"']?(?P<secret>[^\s\"'&,;}}]+)", re.IGNORECASE),
-    re.compile(rf"(?<!\S)--?(?:[A-Za-z0-9]+[-_])*?{_NAME}\s+(?!-)(?P<secret>\S+)", re.IGNORECASE),
+    re.compile(rf"(?<![A-Za-z0-9]){_PREFIX}{_NAME}[\"']?\s*[=:]\s*[\"']?(?P<secret>[^\s\"'&,;}}]+)", re.IGNORECASE),
+    # A list of them: api_key=['a', 'b'].
+    re.compile(rf"(?<![A-Za-z0-9]){_PREFIX}{_NAME}s?[\"']?\s*[=:]\s*[\[(](?P<secret>[^\])]*)", re.IGNORECASE),
+    re.compile(rf"(?<!\S)--?{_PREFIX}{_NAME}\s+(?!-)(?P<secret>\S+)", re.IGNORECASE),
+    # Parameters of a URL that let whoever has them in: keys, tokens, signatures of storage services.
+    re.compile(
+        r"[?&][\w.-]{0,40}?(?:key|token|auth|sig|signature|secret|credential|passwo?r?d|session)[\w.-]{0,40}=(?P<secret>[^\s&#\"'<>]+)",
+        re.IGNORECASE,
+    ),
+    re.compile(r"\b(?:Set-)?Cookie[\"']?\s*:\s*(?P<secret>[^\r\n]+)", re.IGNORECASE),
+    re.compile(r"(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/(?P<secret>[^\s\"']+)"),
+    # The word says what it is, and what follows is long and no word: 'key 0a1b...', 'token: "eyJ..."'.
+    re.compile(
+        r"\b(?:keys?|tokens?|secrets?|passwords?|credentials?)\b[\s:='\"]{1,4}(?P<secret>(?=[A-Za-z_+/=-]*\d)[A-Za-z0-9_+/=-]{24,})",
+        re.IGNORECASE,
+    ),
     # Hugging Face: 34 characters after hf_. Shorter ones only with a digit or a capital, or hf_transformers would go.
     re.compile(r"(?<![A-Za-z0-9])(?P<secret>hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[A-Za-z0-9]{20,}))"),
     re.compile(r"(?<![A-Za-z0-9])(?P<secret>sk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{12,})"),
     re.compile(r"(?<![A-Za-z0-9])(?P<secret>(?:AKIA|ASIA)[0-9A-Z]{12,})"),
-    re.compile(r"(?<![A-Za-z0-9])(?P<secret>(?:gh[pousr]_|github_pat_|glpat-|nvapi-|xox[abprs]-)[A-Za-z0-9_-]{12,})"),
+    re.compile(
+        r"(?<![A-Za-z0-9])(?P<secret>(?:gh[pousr]_|github_pat_|glpat-|nvapi-|xox[abeprs]-|[rs]k_(?:live|test)_|AIza|pypi-|dckr_pat_"
+        r"|gsk_|r8_|SG\.|npm_)(?=[A-Za-z_.-]*\d)[A-Za-z0-9_.-]{12,}|dapi[0-9a-f]{32})"
+    ),
     re.compile(r"(?<![A-Za-z0-9])(?P<secret>eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*)"),
 )
 

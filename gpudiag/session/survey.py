@@ -13,8 +13,20 @@ def is_host_field(path: str) -> bool:
 
 
 def is_environment(node: dict[Any, Any], path: str) -> bool:
-    """Whether a dictionary is an environment: a field called `environ`, or the value of a reading in such a field."""
-    return path.endswith("environ.value") or (path.endswith("environ") and "reading" not in node)
+    """Whether a dictionary is an environment: a field of that name, or the value of a reading in such a field."""
+    named = path.endswith(("environ", "environ.value", "environment"))
+    return named and "reading" not in node and all(isinstance(text, str) for text in node.values())
+
+
+def variable(node: Any, path: str) -> tuple[str, str] | None:
+    """Name and value, where a node is one variable or option with its value: a pair in an environment, or `name` and `value`."""
+    if isinstance(node, list | tuple) and path.endswith("environment[]") and len(node) == 2:
+        name, value = node
+    elif isinstance(node, dict) and "name" in node and "value" in node:
+        name, value = node["name"], node["value"]
+    else:
+        return None
+    return (name, value) if isinstance(name, str) and isinstance(value, str) else None
 
 
 def is_argument_list(node: list[Any] | tuple[Any, ...]) -> bool:
@@ -33,9 +45,13 @@ class Survey:
         self._visit(plain, "")
         for text in sorted(self.texts):
             self.users.update(dict.fromkeys(identity.users_in(text)))
-            self.hosts.update(dict.fromkeys(identity.hosts_in_urls(text)))
+            self.hosts.update(dict.fromkeys(identity.hosts_in_text(text)))
 
     def _visit(self, node: Any, path: str) -> None:
+        if (set_here := variable(node, path)) is not None:
+            self.hosts.update(dict.fromkeys(identity.hosts_in_variable(*set_here)))
+            self.hosts.update(dict.fromkeys(identity.hosts_in_arguments([*set_here])))
+            self.users.update(dict.fromkeys(identity.user_in_variable(*set_here)))
         if isinstance(node, str):
             self.texts.add(node)
             if is_host_field(path):

@@ -9,7 +9,7 @@ from gpudiag.model.finding import Finding
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.compile_in_progress import compiling_frame
 from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, terminals, waited_for, waiting
-from gpudiag.waits.motion import BUSY, SPIN_SHARE, Motion
+from gpudiag.waits.motion import AWAKE, BUSY, SPIN_SHARE, Motion
 from gpudiag.waits.picture import Picture
 
 
@@ -28,7 +28,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             for w in end.cause.waiters
             if (pid := node.pid_of(w)) and picture.motion(pid, node.tid_of(w) or pid) is Motion.FROZEN
         ]
-        if not frozen:
+        if not frozen or (end.member is not None and end.member.ranked and _all_run(picture)):
             continue
         yield finding(
             RULE.code,
@@ -46,6 +46,12 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
                 f"profile it: `py-spy record --nonblocking -d 10 -p {end.pid} -o profile.svg`",
             ),
         )
+
+
+def _all_run(picture: Picture) -> bool:
+    """Whether it is one of several ranks that are all awake: nobody computes elsewhere, and GPD321 is what may be wrong."""
+    ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
+    return len(ranks) > 1 and all(picture.motion(m.pid, m.pid) in AWAKE for m in ranks)
 
 
 RULE = Rule(code="GPD316", name="rank-busy-elsewhere", severity="warning", evaluate=evaluate, specificity=50)
