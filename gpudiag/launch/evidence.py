@@ -79,16 +79,21 @@ class Told(Struct, frozen=True, kw_only=True):
 
     @property
     def hung(self) -> bool:
-        """Whether the look says that the server does not go on by itself."""
-        return self.status == "finding" and self.severity == "error"
+        """Whether the look says that the server does not go on by itself. A failing GPU below one that serves is none of that."""
+        return self.status == "finding" and self.severity == "error" and self.state in ("hung", "crashed")
 
 
 class Taker:
-    """Takes evidence into one run directory."""
+    """Takes evidence into one run directory.
+
+    Of looks one after the other that say the same it keeps the first and the last: a server that hangs for a night must
+    not fill the disk.
+    """
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
         self._live: Report | None = None
+        self._series: tuple[tuple[str, ...], list[Path]] = ((), [])
 
     def take(self, ask: Ask) -> Told:
         """Never raises for what the server is like: `error` says what went wrong."""
@@ -103,6 +108,7 @@ class Taker:
         except (OSError, GpudiagError, ValueError) as error:
             return Told(number=ask.number, why=ask.why, error=f"{type(error).__name__}: {error}"[:500])
         verdict = report.verdict
+        self._thin((ask.why, verdict.status, verdict.code or "", *(c.node for c in verdict.culprits)), folder)
         return Told(
             number=ask.number,
             why=ask.why,
@@ -114,6 +120,15 @@ class Taker:
             confidence=verdict.confidence,
             title=verdict.title,
         )
+
+    def _thin(self, said: tuple[str, ...], folder: Path) -> None:
+        before, folders = self._series
+        if before != said:
+            self._series = (said, [folder])
+            return
+        for middle in folders[1:]:
+            shutil.rmtree(middle, ignore_errors=True)
+        self._series = (said, [folders[0], folder])
 
     def _report(self, ask: Ask, folder: Path, began: float) -> Report:
         observation = self._look(ask) if ask.tops else None

@@ -14,7 +14,7 @@ QUIET_S: Final = 3.0
 """No output, no processor time, no bytes: a healthy start is never so still for long, and a look then costs nothing."""
 SILENT_S: Final = 20.0
 """Processor time and nothing else: imports and compilers do that for minutes, but so does a rank that spins in a wait."""
-MOST_S: Final = 120.0
+MOST_S: Final = 600.0
 _LITTLE_CPU: Final = 0.03
 """Share of one core below which all processes together count as asleep: heartbeats and event loops need as much."""
 _LITTLE_BYTES: Final = 1 << 20

@@ -38,6 +38,8 @@ _MOST_BYTES: Final = 1 << 16
 _TCP_LIMIT: Final = 4 << 20
 _SOCKSTAT_LIMIT: Final = 4096
 _ESTABLISHED: Final = b"01"
+_LISTEN: Final = b"0A"
+"""States in the fourth column of /proc/net/tcp (include/net/tcp_states.h)."""
 _KEY_FLAG: Final = "--api-key"
 _TLS_FLAGS: Final = ("--ssl-keyfile", "--ssl-certfile")
 
@@ -114,11 +116,18 @@ class Door:
         except (msgspec.DecodeError, LookupError, TypeError):
             return Answer(status=404, error="/v1/models names no model")
 
+    def listens(self) -> bool:
+        """Whether somebody listens on the server's port: a server that logs only errors does not say that it came up."""
+        return bool(self._count(_LISTEN))
+
     def clients(self) -> int | None:
         """TCP connections that clients have open to the server's port; None where they cannot be counted.
 
         The kernel walks through its whole table for this, tens of milliseconds where that is large: ask `sockets` first.
         """
+        return self._count(_ESTABLISHED)
+
+    def _count(self, state: bytes) -> int | None:
         port, count = b":%04X" % self.port, 0
         for name in ("tcp", "tcp6"):
             try:
@@ -129,7 +138,7 @@ class Door:
                 continue
             for line in raw.splitlines()[1:]:
                 fields = line.split(None, 4)
-                count += len(fields) > 3 and fields[3] == _ESTABLISHED and fields[1].endswith(port)
+                count += len(fields) > 3 and fields[3] == state and fields[1].endswith(port)
         return count
 
     def sockets(self) -> bytes:
@@ -191,6 +200,14 @@ class ServingWatch:
     def well(self) -> bool:
         """Whether nothing that was asked stays without an answer."""
         return self._unwell_since is None and (self._canary is None or self._canary.took_s < UNANSWERED_S)
+
+    def listens(self) -> bool:
+        """Whether the server's port is open; it is looked at now and then."""
+        now = time.monotonic()
+        if now - self._counted_at < METRICS_EVERY_S:
+            return False
+        self._counted_at = now
+        return self._door.listens()
 
     def knock(self) -> None:
         """Send a canary now, unless one is under way."""

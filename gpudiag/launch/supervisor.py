@@ -8,6 +8,7 @@ What these looks say decides about the state; a timer never does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -242,7 +243,8 @@ class Supervisor:
             self.desk.want(why)
         elif self.state == "stalled" and self.start_watch.moved and not self._stopped:
             self._goes_on()
-        if self.clock.listening:
+        if self.clock.listening or self.serving.listens():
+            self.clock.listening = True
             self._await_answer()
 
     def _await_answer(self) -> None:
@@ -338,9 +340,20 @@ def watch(supervisor: Supervisor, signals: Signals) -> None:
         if told is not None:
             supervisor.told_by(told)
         if ended or told is not None or time.monotonic() >= due:
-            supervisor.tick()
+            try:
+                supervisor.tick()
+            except OSError as error:
+                # A full disk, say: the server must not lose its supervisor for that.
+                _complain(error)
             fast = supervisor.clock.current != "ready" or supervisor.ending.begun or supervisor.root.ended
             due = time.monotonic() + (STARTING_TICK_S if fast else SERVING_TICK_S)
+
+
+def _complain(error: OSError) -> None:
+    line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {type(error).__name__}: {error}\n"
+    with contextlib.suppress(OSError):
+        sys.stderr.write(line)
+        sys.stderr.flush()
 
 
 def main(arguments: list[str]) -> None:

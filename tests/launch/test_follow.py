@@ -1,0 +1,157 @@
+"""The foreground of a start: its lines, its report, its exit codes; what Ctrl-C and a lost terminal do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpudiag.collect.family import descendants
+from gpudiag.launch.run_directory import RunDirectory
+from gpudiag.launch.start import Started
+from gpudiag.model.run import LaunchPlan
+from tests.launch.launching import LIMIT_S, Launched, alive, plan_of
+from tests.support.processes import wait_until
+
+FOREGROUND = """
+import sys
+import msgspec
+from gpudiag.launch.options import SuperviseOptions
+from gpudiag.launch.supervise import supervise
+from gpudiag.model.run import LaunchPlan
+
+plan = msgspec.json.decode(sys.argv[1], type=LaunchPlan)
+options = SuperviseOptions(tui=False, detach=sys.argv[2] == "detach")
+talk = lambda line: print(line, file=sys.stderr, flush=True)
+sys.exit(supervise(plan, options, say=talk, show=lambda text: print(text, flush=True)))
+"""
+
+
+class Foreground:
+    """A started foreground, what it said, and the run that it belongs to."""
+
+    def __init__(self, plan: LaunchPlan, process: subprocess.Popen[str]) -> None:
+        self.plan = plan
+        self.process = process
+
+    @property
+    def run(self) -> Launched:
+        manifest = RunDirectory(Path(self.plan.run_directory)).manifest()
+        assert manifest is not None
+        assert manifest.server_pid is not None
+        run = Path(self.plan.run_directory)
+        return Launched(Started(run=run, supervisor_pid=manifest.supervisor_pid, server_pid=manifest.server_pid), self.plan)
+
+    def until_ready(self) -> Launched:
+        directory = RunDirectory(Path(self.plan.run_directory))
+        wait_until(lambda: (p := directory.progress()) is not None and p.state == "serving", "ready", LIMIT_S)
+        return self.run
+
+    def end(self) -> tuple[int, str, str]:
+        """Exit code, what went to stdout, what went to stderr."""
+        out, talk = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode, out, talk
+
+
+@contextmanager
+def foreground(plan: LaunchPlan, mode: str = "stay") -> Iterator[Foreground]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", FOREGROUND, msgspec.json.encode(plan).decode(), mode],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    it = Foreground(plan, process)
+    try:
+        yield it
+    finally:
+        manifest = RunDirectory(Path(plan.run_directory)).manifest()
+        roots = [process.pid, *([manifest.supervisor_pid, manifest.server_pid or 0] if manifest else [])]
+        for pid in descendants([r for r in roots if r]):
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def test_ready_then_ctrl_c(tmp_path: Path) -> None:
+    with foreground(plan_of(tmp_path / "run")) as it:
+        family = it.until_ready().family
+        it.process.send_signal(signal.SIGINT)
+        code, out, talk = it.end()
+        assert (code, out) == (0, "")
+        lines = talk.splitlines()
+        assert any(line.startswith("ready after ") for line in lines)
+        assert "ending the server; once more to kill it" in lines
+        assert lines[-1] == f"log and evidence: {tmp_path / 'run'}"
+        assert not any(alive(pid) for pid in family)
+
+
+def test_ctrl_c_before_it_is_ready(tmp_path: Path) -> None:
+    with foreground(plan_of(tmp_path / "run", argv=("--fault", "hang"))) as it:
+        directory = RunDirectory(tmp_path / "run")
+        wait_until(lambda: (p := directory.progress()) is not None and len(p.phases) > 1, "it has begun", LIMIT_S)
+        it.process.send_signal(signal.SIGINT)
+        assert it.end()[0] == 130
+
+
+def test_a_crash_is_a_finding_and_its_report_is_on_stdout(tmp_path: Path) -> None:
+    with foreground(plan_of(tmp_path / "run", argv=("--fault", "syntax"))) as it:
+        code, out, talk = it.end()
+        assert code == 1
+        assert "GPD201" in out
+        assert "ended with exit code 1: GPD201" in talk
+
+
+def test_an_end_that_nothing_explains(tmp_path: Path) -> None:
+    plan = msgspec.structs.replace(plan_of(tmp_path / "run"), argv=(sys.executable, "-c", "raise SystemExit(3)"))
+    with foreground(plan) as it:
+        code, _, talk = it.end()
+        assert code == 4
+        assert "ended with exit code 3" in talk
+
+
+def test_a_stall_is_shown_while_it_lasts(tmp_path: Path) -> None:
+    with foreground(plan_of(tmp_path / "run")) as it:
+        run = it.until_ready()
+        os.kill(run.worker(1), signal.SIGSTOP)
+        run.until(lambda p: p.state == "stalled", "the stop is noticed")
+        os.kill(run.worker(1), signal.SIGCONT)
+        run.until(lambda p: p.state == "serving", "it goes on")
+        it.process.send_signal(signal.SIGINT)
+        code, out, talk = it.end()
+        assert code == 0
+        assert "GPD305" in out
+        assert "serving stalled: GPD305 rank 1 is stopped" in talk
+
+
+def test_detached_it_leaves_when_the_server_is_ready(tmp_path: Path) -> None:
+    with foreground(plan_of(tmp_path / "run"), "detach") as it:
+        code, _, talk = it.end()
+        run = it.run
+        assert code == 0
+        assert f"kill {run.started.supervisor_pid}" in talk
+        assert b'"text"' in run.ask(10)
+        run.signal(signal.SIGTERM)
+        assert run.wait_for_end().state == "stopped"
+
+
+def test_a_lost_terminal_takes_the_foreground_and_leaves_the_server(tmp_path: Path) -> None:
+    with foreground(plan_of(tmp_path / "run")) as it:
+        run = it.until_ready()
+        it.process.send_signal(signal.SIGHUP)
+        assert it.end()[0] == -signal.SIGHUP
+        assert b'"text"' in run.ask(10)
+        assert run.progress.state == "serving"
