@@ -13,8 +13,6 @@ from gpudiag.model.run import LaunchPlan
 _URGENCY: Final[tuple[Why, ...]] = ("process-died", "process-stopped", "unanswered", "quiet", "silent", "ready", "ended")
 _SURE: Final = frozenset({"process-died", "process-stopped"})
 """What shows in two looks a second apart: a process that is gone or stopped. Anything else rests on 'did not move'."""
-FRESH_S: Final = 30.0
-"""A look so long before the end belongs to it: the engines end their trees within 10 s of a death."""
 
 
 class Desk:
@@ -28,7 +26,8 @@ class Desk:
         self._since = time.time()
         self._number = 0
         self._waiting: tuple[Why, bool] | None = None
-        self._live_at: float | None = None
+        self._look: tuple[float, Told] | None = None
+        self._sent_at = 0.0
         self._confirmed = False
         self.ranks_joined = False
         """Whether the ranks may have flight recorders to ask."""
@@ -37,10 +36,9 @@ class Desk:
     def busy(self) -> bool:
         return self._taker.busy or self._waiting is not None
 
-    @property
-    def fresh(self) -> bool:
-        """Whether there is a look at the living server that belongs to an end now."""
-        return self._live_at is not None and time.monotonic() - self._live_at < FRESH_S
+    def looked_since(self, at: float) -> bool:
+        """Whether a look that was ordered at or after `at` (monotonic) has been answered."""
+        return self._look is not None and self._look[0] >= at
 
     def want(self, why: Why, *, confirm: bool = False) -> None:
         """Have the living server looked at."""
@@ -48,15 +46,19 @@ class Desk:
             self._waiting = (why, confirm)
         self._hand_over()
 
-    def want_log(self, why: Literal["ready", "ended"]) -> None:
-        """Have what is on disk judged, without a look; not while it is busy."""
-        self._send(why, (), confirm=False)
+    def want_log(self, why: Literal["ready", "ended"], *, fault_at: float | None = None) -> None:
+        """Have what is on disk judged, without a look; not while it is busy.
+
+        The last look at the living server counts too if it was ordered at or after `fault_at` (monotonic) and found why.
+        """
+        belongs = fault_at is not None and self.looked_since(fault_at) and self._look is not None and self._look[1].hung
+        self._send(why, (), confirm=False, with_live=belongs)
 
     def step(self) -> Told | None:
         """The answer that came, if one did."""
         told = self._taker.answer()
         if told is not None and told.why not in ("ready", "ended") and not told.error:
-            self._live_at = time.monotonic()
+            self._look = (self._sent_at, told)
             if told.hung and told.confidence == "weak" and not self._confirmed:
                 self.want(told.why, confirm=True)
         self._hand_over()
@@ -70,8 +72,9 @@ class Desk:
         if tops:
             self._send(why, tops, confirm=confirm or why not in _SURE)
 
-    def _send(self, why: Why, tops: tuple[int, ...], *, confirm: bool) -> None:
+    def _send(self, why: Why, tops: tuple[int, ...], *, confirm: bool, with_live: bool = False) -> None:
         self._number += 1
+        self._sent_at = time.monotonic()
         self._confirmed = confirm
         self._taker.ask(
             Ask(
@@ -82,7 +85,7 @@ class Desk:
                 confirm=confirm,
                 flight=confirm and self.ranks_joined and self._plan.flight_pipe is not None,
                 flight_dump=self._plan.flight_dump,
-                with_live=self.fresh,
+                with_live=with_live,
                 since=self._since,
             )
         )

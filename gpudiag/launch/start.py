@@ -16,7 +16,8 @@ from gpudiag.errors import GpudiagError, UsageError
 from gpudiag.launch.options import SuperviseOptions
 from gpudiag.launch.own_process import command
 from gpudiag.launch.run_directory import RunDirectory
-from gpudiag.launch.supervisor import Begun, Request
+from gpudiag.launch.supervisor import Request
+from gpudiag.launch.supervisor_process import Begun
 from gpudiag.model.run import LaunchPlan
 
 BEGIN_S: Final = 30.0
@@ -43,7 +44,7 @@ def start(plan: LaunchPlan, options: SuperviseOptions) -> Started:
     try:
         with open(run.supervisor_log, "ab", opener=_private) as errors:
             child = subprocess.Popen(
-                command("gpudiag.launch.supervisor", str(far)),
+                command("gpudiag.launch.supervisor_process", str(far)),
                 stdin=subprocess.PIPE,
                 stdout=errors,
                 stderr=errors,

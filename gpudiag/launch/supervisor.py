@@ -8,12 +8,8 @@ What these looks say decides about the state; a timer never does.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import IO, Final
@@ -21,13 +17,11 @@ from typing import IO, Final
 import msgspec
 
 from gpudiag.collect.deadline import Guard
-from gpudiag.errors import GpudiagError
-from gpudiag.launch import history, server_process
+from gpudiag.launch import history
 from gpudiag.launch.counters import Counters
 from gpudiag.launch.desk import Desk
 from gpudiag.launch.ending import Ending
 from gpudiag.launch.evidence import Told
-from gpudiag.launch.kernel import adopt_orphans
 from gpudiag.launch.leftovers import Leftovers
 from gpudiag.launch.log_tail import LogTail
 from gpudiag.launch.options import SuperviseOptions
@@ -35,7 +29,6 @@ from gpudiag.launch.phases import PhaseClock
 from gpudiag.launch.pulse import StartWatch
 from gpudiag.launch.run_directory import RunDirectory
 from gpudiag.launch.serving import Door, ServingWatch
-from gpudiag.launch.signals import Signals
 from gpudiag.launch.status import Situation, sentence, with_amount
 from gpudiag.launch.taker import TakerProcess
 from gpudiag.launch.tree import Tracked, Tree
@@ -43,10 +36,10 @@ from gpudiag.launch.weight_load import WeightLoad
 from gpudiag.logs.engines.launch import SAW
 from gpudiag.model.run import LaunchPlan, Phase, PhaseProgress, RunProgress, RunState
 
-STARTING_TICK_S: Final = 0.5
-SERVING_TICK_S: Final = 1.0
 NAMES_EVERY_S: Final = 10.0
 FILES_EVERY_S: Final = 60.0
+TOGETHER_S: Final = 20.0
+"""Deaths no further apart are one event: both engines end the rest of their tree within 10 s of the first."""
 SETTLE_S: Final = 0.5
 """So long the rest of a server may take to follow its root before it counts as left behind."""
 
@@ -56,14 +49,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: LaunchPlan
     options: SuperviseOptions
-
-
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
-    """How it began: with a server, or with an error for the person who asked."""
-
-    server_pid: int | None = None
-    error: str = ""
-    help: str = ""
 
 
 class Supervisor:
@@ -94,7 +79,7 @@ class Supervisor:
         self._details: dict[Phase, PhaseProgress] = {}
         self._named_at = self._noted_at = time.monotonic()
         self._stopped: set[int] = set()
-        self._died = False
+        self._death_at = self._fault_at = -TOGETHER_S
         self._root_ended_at: float | None = None
         self._last_words = False
         self._log_is_due = False
@@ -130,16 +115,21 @@ class Supervisor:
 
     def died(self, tracked: Tracked) -> None:
         """A process of the server has ended."""
+        now = time.monotonic()
         if tracked.pid == self._child.pid:
             self._child.returncode = tracked.status if tracked.status is not None else 0
-            self._root_ended_at = time.monotonic()
+            self._root_ended_at = now
+            if now - self._fault_at > TOGETHER_S and self.state != "stalled":
+                # It ended by itself; what hung before, and ended because of that, was looked at when it did.
+                self._fault_at = now
         if self.ending.begun or not (tracked.main or tracked.role == "starting"):
             return
-        first, self._died = not self._died, True
+        first, self._death_at = now - self._death_at > TOGETHER_S, now
         if first and tracked.status:
             # Of the others nobody knows whether they died or were ended because of the first.
             self._write_event(tracked)
-        if tracked.pid != self._child.pid and (tracked.main or tracked.status) and (first or not self.desk.fresh):
+        if first and tracked.pid != self._child.pid and (tracked.main or tracked.status):
+            self._fault_at = now
             self.desk.want("process-died")
 
     def asked_to_end(self, number: signal.Signals) -> None:
@@ -285,14 +275,15 @@ class Supervisor:
         settled = self._root_ended_at is not None and time.monotonic() - self._root_ended_at > SETTLE_S
         if self.tree.alive and not settled:
             return
-        if any(t.main for t in self.tree.alive) and not self.desk.busy and not self.desk.fresh and not self.ending.begun:
+        left = any(t.main for t in self.tree.alive)
+        if left and not self.desk.busy and not self.ending.begun and not self.desk.looked_since(self._fault_at):
             self.desk.want("process-died")
         if self.desk.busy:
             return
         if self.tree.alive:
             self.ending.end_rest()
         if self.ending.over and not self._last_words:
-            self.desk.want_log("ended")
+            self.desk.want_log("ended", fault_at=self._fault_at)
 
     def _end_state(self, told: Told) -> RunState:
         status = self.root.status
@@ -317,66 +308,3 @@ class Supervisor:
     def _say(self, text: str) -> None:
         with open(self.run.events_log, "a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} INFO {text}\n")
-
-
-def watch(supervisor: Supervisor, signals: Signals) -> None:
-    """Until the server is gone and its end is on disk."""
-    due = time.monotonic()
-    while not supervisor.over:
-        wait_s = max(0.0, due - time.monotonic())
-        poll = select.poll()
-        poll.register(signals.fd, select.POLLIN)
-        poll.register(supervisor.taker.fd, select.POLLIN)
-        by_fd = dict(supervisor.tree.pidfds())
-        for fd in by_fd:
-            poll.register(fd, select.POLLIN)
-        ready = poll.poll(wait_s * 1000)
-        for number in signals.taken():
-            supervisor.asked_to_end(number)
-        ended = [by_fd[fd] for fd, _ in ready if fd in by_fd and supervisor.tree.ended(by_fd[fd])]
-        for tracked in ended:
-            supervisor.died(tracked)
-        told = supervisor.desk.step()
-        if told is not None:
-            supervisor.told_by(told)
-        if ended or told is not None or time.monotonic() >= due:
-            try:
-                supervisor.tick()
-            except OSError as error:
-                # A full disk, say: the server must not lose its supervisor for that.
-                _complain(error)
-            fast = supervisor.clock.current != "ready" or supervisor.ending.begun or supervisor.root.ended
-            due = time.monotonic() + (STARTING_TICK_S if fast else SERVING_TICK_S)
-
-
-def _complain(error: OSError) -> None:
-    line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {type(error).__name__}: {error}\n"
-    with contextlib.suppress(OSError):
-        sys.stderr.write(line)
-        sys.stderr.flush()
-
-
-def main(arguments: list[str]) -> None:
-    """Start and watch the server of the request on stdin. What is written to descriptor `arguments[0]` says how it began."""
-    tell = int(arguments[0])
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    run = RunDirectory(Path(request.plan.run_directory))
-    adopt_orphans()
-    signals = Signals()
-    run.write_manifest(server_process.manifest_of(request.plan))
-    with open(run.supervisor_log, "ab") as errors, Guard(3.0) as guard:
-        started_at = time.time()
-        try:
-            child = server_process.start(request.plan, run.server_log)
-        except GpudiagError as error:
-            os.write(tell, msgspec.json.encode(Begun(error=error.message, help=error.help)))
-            return
-        run.write_manifest(server_process.manifest_of(request.plan, started_at=started_at, server_pid=child.pid))
-        supervisor = Supervisor(request, child, guard, errors)
-        supervisor.write_progress()
-        os.write(tell, msgspec.json.encode(Begun(server_pid=child.pid)))
-        os.close(tell)
-        try:
-            watch(supervisor, signals)
-        finally:
-            supervisor.close()

@@ -205,8 +205,19 @@ class Tree:
         snapshot = Snapshot(host=own_host(), at=0.0, monotonic_s=0.0, processes=tuple(processes.values()))
         for server in engines.servers_of(snapshot, self.tops):
             for member in server.members if server is not None else ():
-                if member.pid in self.all:
-                    self.all[member.pid].named_as(member, processes[member.pid].title)
+                tracked = self.all.get(member.pid)
+                if tracked is not None and not self._is_copy(tracked):
+                    tracked.named_as(member, processes[member.pid].title)
+
+    def _is_copy(self, tracked: Tracked) -> bool:
+        """Whether it only looks like its parent: a child has the parent's title until it executes its own program."""
+        parent = self.all.get(tracked.ppid)
+        return parent is not None and bool(words(tracked)) and words(parent) == words(tracked)
+
+
+def words(tracked: Tracked) -> tuple[str, ...]:
+    """The command line, as far as it was asked for and could be read."""
+    return tracked.cmdline.value if isinstance(tracked.cmdline, Ok) else ()
 
 
 def send(pids: Iterable[Tracked], number: signal.Signals) -> None:

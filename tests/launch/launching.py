@@ -107,6 +107,13 @@ class Launched:
             connection.request("POST", "/v1/completions", body=b"{}")
             return connection.getresponse().read()
 
+    def fetch(self, path: str) -> bytes:
+        """The body of what is there."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.plan.port, timeout=10.0)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            return connection.getresponse().read()
+
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.started.supervisor_pid, number)
 

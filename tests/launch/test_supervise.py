@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -130,6 +131,27 @@ def test_a_start_that_goes_silent_is_looked_at(tmp_path: Path) -> None:
         run.signal(signal.SIGTERM)
         assert run.wait_for_end().state == "stopped"
         assert not any(alive(pid) for pid in family)
+
+
+def test_a_hang_while_it_serves_is_found_by_a_request_of_one_token(tmp_path: Path) -> None:
+    with launched(plan_of(tmp_path / "run", argv=("--fault", "wedge"))) as run:
+        run.ready()
+        with socket.create_connection(("127.0.0.1", run.plan.port)) as client:
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+            run.until(lambda p: p.state == "stalled", "the hang is found", 60.0)
+        verdict = run.report.verdict
+        assert verdict.culprits[0].pid == run.worker(1), verdict
+        assert verdict.severity == "error"
+
+
+def test_a_server_without_clients_is_left_in_peace(tmp_path: Path) -> None:
+    """The only request that an idle server gets is the one that shows that it is ready."""
+    with launched(plan_of(tmp_path / "run")) as run:
+        run.ready()
+        looked = run.progress.at
+        run.until(lambda p: p.at > looked + 7, "seven seconds are over")
+        assert not run.progress.report
+        assert b"vllm:tokens 1\n" in run.fetch("/metrics")
 
 
 def test_a_killed_root_leaves_no_orphan_and_no_litter(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ The root asks every rank for each request and answers when all have. FAULT is wh
 crash        a rank raises at once; the root says so and ends with 1
 syntax       the root itself fails with a SyntaxError before it starts anybody
 hang         a rank waits for a lock that nobody gives back, before the server is ready
+wedge        a rank takes the second request and waits for a lock that nobody gives back
 litter       the root maps shared memory and binds a socket, and is killed with them
 stubborn     the root ignores SIGINT and SIGTERM
 """
@@ -59,7 +60,13 @@ def work(rank: int, link: socket.socket, fault: str) -> None:
     log(f"Worker_TP{rank}", "Loading weights took 0.01 seconds")
     log(f"Worker_TP{rank}", "CPU KV cache size: 4,096 tokens")
     link.sendall(b"r")
+    asked = 0
     while request := link.recv(64):
+        asked += 1
+        if fault == "wedge" and rank == 1 and asked == 2:
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire()
         link.sendall(request)
 
 
