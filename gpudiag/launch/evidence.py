@@ -42,6 +42,8 @@ REPORT_JSON: Final = "report.json"
 REPORT_TEXT: Final = "report.txt"
 KERNEL_LOG: Final = "kernel.log"
 FLIGHT: Final = "flight"
+ARMED: Final = ("nccl", "stacks")
+"""Directories of a run in which the server leaves text of its own, where that was armed."""
 _MOST_DUMP_BYTES: Final = 256 << 20
 
 
@@ -163,7 +165,8 @@ class Taker:
         return (ours or reports)[0]
 
     def _log(self, root: int, folder: Path) -> ServerLog:
-        paths = [p for p in (self._run.server_log, self._run.events_log, folder / KERNEL_LOG) if p.exists()]
+        armed = (self._run.path / name for name in ARMED)
+        paths = [p for p in (self._run.server_log, self._run.events_log, folder / KERNEL_LOG, *armed) if p.exists()]
         try:
             written = self._run.server_log.stat().st_mtime
         except OSError:

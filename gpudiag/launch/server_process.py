@@ -27,11 +27,8 @@ _TOLD: Final = re.compile(
 
 
 def environment_of(plan: LaunchPlan) -> dict[str, str]:
-    """What the server gets: ours, and what the plan says.
-
-    Without PYTHONUNBUFFERED, what `print` wrote is lost when a process is killed: standard output is a file here.
-    """
-    return {"PYTHONUNBUFFERED": "1", **os.environ, **dict(plan.environment)}
+    """What the server gets: ours, and what the plan says."""
+    return {**os.environ, **dict(plan.environment)}
 
 
 def start(plan: LaunchPlan, log: Path) -> subprocess.Popen[bytes]:
