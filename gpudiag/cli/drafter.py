@@ -11,7 +11,9 @@ from gpudiag.cli.group import LazyGroup
 SUBCOMMANDS: Final[dict[str, tuple[str, str]]] = {
     "check": ("gpudiag.cli.drafter_check", "Do the files fit the target and the installed engine?"),
     "measure": ("gpudiag.cli.drafter_measure", "What does a running server accept, and does it pay?"),
+    "plan": ("gpudiag.cli.drafter_plan", "What training a drafter takes, and the commands that do it."),
     "audit-data": ("gpudiag.cli.drafter_audit", "Are these conversations fit to train a drafter on?"),
+    "audit-states": ("gpudiag.cli.drafter_states", "Are these hidden states fit to train a drafter on?"),
 }
 """Module and one line of help of each subcommand. The function has the subcommand's name, with _ for -."""
 

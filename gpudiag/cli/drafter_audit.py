@@ -56,7 +56,7 @@ def audit_data(
     chosen = program(python, "gpudiag drafter audit-data FILE") if python else interpreter.choose(os.environ, None)
     beside = audit_run.Beside(target=target, draft=draft, python=chosen)
     try:
-        found = audit_run.run(data, beside, sample=sample, limit=limit, tell=_teller())
+        found = audit_run.run(data, beside, sample=sample, limit=limit, tell=teller("rows"))
     except OSError as error:
         raise NotInspectableError(f"cannot read {data}: {error.strerror}", help=f"ls -l {data}") from error
     if not found.rows:
@@ -64,7 +64,7 @@ def audit_data(
     return show_audit(found, output, _excerpts(data, found) if show else {})
 
 
-def _teller() -> Callable[[int], None] | None:
+def teller(what: str) -> Callable[[int], None] | None:
     """Says on a terminal now and then how far it is."""
     if not sys.stderr.isatty():
         return None
@@ -72,9 +72,9 @@ def _teller() -> Callable[[int], None] | None:
 
     def tell(number: int) -> None:
         nonlocal last
-        if number % 1000 == 0 and time.monotonic() - last > _TELL_S:
+        if number % 100 == 0 and time.monotonic() - last > _TELL_S:
             last = time.monotonic()
-            say(f"{number:,} rows")
+            say(f"{number:,} {what}")
 
     return tell
 

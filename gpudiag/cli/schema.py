@@ -13,7 +13,7 @@ def schema() -> None:
 
     One report is an object; attach --all and explain with several servers print an array of them. doctor, kernels check and
     drafter check add how each check ended, drafter check also what the drafter is, drafter measure what was measured; kernels
-    list prints a table, doctor --list an array of checks, drafter audit-data a list of counts.
+    list prints a table, doctor --list an array of checks, the audits and the plan of drafter have forms of their own.
     """
     import msgspec
 
@@ -30,15 +30,15 @@ def printed_schema() -> dict[str, Any]:
     from gpudiag.model.kernel_table import KERNELS_SCHEMA, KernelTable
     from gpudiag.model.report import REPORT_SCHEMA, Report
     from gpudiag.model.speculation import SpeculationReport
+    from gpudiag.model.training_plan import PLAN_SCHEMA, TrainingPlan
 
     reports = (Report, DoctorReport, DrafterReport, SpeculationReport)
-    others = (KernelTable, Audit)
+    others = {KernelTable: KERNELS_SCHEMA, Audit: AUDIT_SCHEMA, TrainingPlan: PLAN_SCHEMA}
     (report, *more, check), definitions = msgspec.json.schema_components(
         (*reports, *others, CheckInfo), ref_template="#/$defs/{name}"
     )
-    constants = {kind.__name__: REPORT_SCHEMA for kind in reports} | {"KernelTable": KERNELS_SCHEMA, "Audit": AUDIT_SCHEMA}
-    for name, constant in constants.items():
-        definitions[name]["properties"]["schema"] = {"const": constant}
+    for kind, constant in {**dict.fromkeys(reports, REPORT_SCHEMA), **others}.items():
+        definitions[kind.__name__]["properties"]["schema"] = {"const": constant}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": REPORT_SCHEMA,

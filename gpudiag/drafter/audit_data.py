@@ -45,11 +45,11 @@ class Counts:
         self.number: Counter[str] = Counter()
         self.lines: dict[str, list[str]] = {}
 
-    def add(self, name: str, line: int) -> None:
+    def add(self, name: str, place: int | str) -> None:
         self.number[name] += 1
         kept = self.lines.setdefault(name, [])
         if len(kept) < PLACES:
-            kept.append(str(line))
+            kept.append(str(place))
 
 
 class DataAudit:

@@ -176,6 +176,25 @@ TEMPLATE: Final = (
 )
 
 
+STATES: Final = (
+    Kind("unreadable", "error", "files cannot be read", "files", "one that is being written reads as cut off; delete others"),
+    Kind("other length", "error", "files have states for another number of tokens than ids", "files", "extract them again"),
+    Kind("other width", "error", "files have states of another width than the target", "files", "they are of another target"),
+    Kind("other layers", "error", "files have another number of layers", "files", "extract what training wants, and the last"),
+    Kind("other tokens", "error", "files have token ids that the target does not have", "files", "they are of another tokenizer"),
+    Kind("not finite", "error", "files have infinite numbers, or none (NaN)", "files", "extract in bfloat16: float16 overflows"),
+    Kind(
+        "same layers",
+        "error",
+        "files have two layers that are the same, byte for byte",
+        "files",
+        "look at the ids of the extraction",
+    ),
+    Kind("all zero", "error", "files have a layer of zeros", "files", "it was not captured: extract again"),
+    Kind("mixed forms", "error", "files differ from the others in type, layers or width", "files", "two extractions were mixed"),
+)
+
+
 def item(kind: Kind, count: int, of: int, places: Sequence[object], why: str = "") -> Iterator[AuditItem]:
     """The item of this kind, if there is any case of it."""
     if count:

@@ -1,13 +1,14 @@
 """Plain data out of a pickle without ever running it.
 
 torch writes flight-recorder dumps with its own C++ pickler: protocol 2, made of containers, numbers and strings only.
-This reader knows just those opcodes and refuses the rest, so a dump can neither import nor call anything.
+This reader knows just those opcodes and refuses the rest, so a dump can neither import nor call anything. What a pickle of
+tensors wants to import and to call it can describe instead.
 """
 
 from __future__ import annotations
 
 import pickletools
-from typing import Final
+from typing import Final, NamedTuple
 
 MAX_BYTES: Final = 256 << 20
 MAX_OPERATIONS: Final = 20_000_000
@@ -41,12 +42,35 @@ _IGNORED: Final = frozenset({"PROTO", "FRAME"})
 _MARK: Final = object()
 
 
+class Named(NamedTuple):
+    """A global that a pickle names; never looked up."""
+
+    module: str
+    name: str
+
+
+class Call(NamedTuple):
+    """A call that a pickle asks for; never made."""
+
+    function: object
+    arguments: object
+
+
+class Outside(NamedTuple):
+    """An object that lies outside the pickle, by its id: where a checkpoint of torch refers to the bytes of a tensor."""
+
+    id: object
+
+
 class NotPlainError(ValueError):
     """The pickle is truncated, too large, or wants to build something that is not plain data."""
 
 
-def load_plain(data: bytes) -> object:
-    """The value in `data`: dicts, lists, tuples, strings, bytes, numbers, booleans and None. Raises NotPlainError."""
+def load_plain(data: bytes, *, describe: bool = False) -> object:
+    """The value in `data`: dicts, lists, tuples, strings, bytes, numbers, booleans and None. Raises NotPlainError.
+
+    With `describe`, globals, calls and outside objects become Named, Call and Outside; nothing is imported or called.
+    """
     if len(data) > MAX_BYTES:
         raise NotPlainError("larger than 256 MiB")
     stack: list[object] = []
@@ -57,7 +81,8 @@ def load_plain(data: bytes) -> object:
                 raise NotPlainError("too many operations")
             if opcode.name == "STOP":
                 return stack.pop()
-            _step(opcode.name, argument, stack, memo)
+            if not (describe and _described(opcode.name, argument, stack)):
+                _step(opcode.name, argument, stack, memo)
     except (ValueError, IndexError, TypeError, KeyError, OverflowError) as error:
         raise NotPlainError(f"not a plain pickle: {error}") from None
     raise NotPlainError("ends early")
@@ -78,6 +103,29 @@ def _step(name: str, argument: object, stack: list[object], memo: dict[int, obje
         stack.append(memo[_index(argument)])
     elif name not in _IGNORED:
         _container(name, stack)
+
+
+def _described(name: str, argument: object, stack: list[object]) -> bool:
+    """Whether this was an operation that builds something: it left a description of it."""
+    if name == "GLOBAL":
+        module, _, attribute = str(argument).partition(" ")
+        stack.append(Named(module, attribute))
+    elif name == "STACK_GLOBAL":
+        named = stack[-2:]
+        del stack[-2:]
+        stack.append(Named(*map(str, named)))
+    elif name in ("REDUCE", "NEWOBJ"):
+        function, arguments = stack[-2:]
+        del stack[-2:]
+        # What torch calls for an empty dictionary is filled by the operations that follow.
+        stack.append({} if function == Named("collections", "OrderedDict") else Call(function, arguments))
+    elif name == "BINPERSID":
+        stack.append(Outside(stack.pop()))
+    elif name == "BUILD":
+        stack.pop()
+    else:
+        return False
+    return True
 
 
 def _index(argument: object) -> int:

@@ -1,0 +1,47 @@
+"""gpudiag drafter audit-states: are extracted hidden states fit to train a drafter on?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpudiag.cli.drafter_audit import check_format, show_audit, teller
+from gpudiag.cli.output import Output, output_options
+from gpudiag.cli.places import check_directory
+from gpudiag.errors import NotInspectableError, UsageError
+
+
+@click.command("audit-states")
+@click.argument("states", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--target", metavar="DIR", help="Directory of the target: its width and its vocabulary.")
+@click.option("--layers", type=click.IntRange(1, 64), help="Layers in each file, the last hidden state included.")
+@click.option("--tokens", type=click.IntRange(1), help="Tokens of the whole run: how far it is, and when it will be done.")
+@click.option("--limit", type=click.IntRange(1), metavar="FILES", help="Look at the first files only.")
+@output_options
+def audit_states(
+    *, states: Path, target: str | None, layers: int | None, tokens: int | None, limit: int | None, output: Output
+) -> int:
+    """Check hidden states that SpecForge or speculators extracted.
+
+    Every number is read once, without torch; also while they are being written.
+    """
+    from gpudiag.doctor import model_files
+    from gpudiag.drafter import audit_states as auditor
+
+    check_directory("", str(states), on_hub=False)
+    check_directory("--target", target, on_hub=True)
+    check_format(output)
+    expected = auditor.Expected(layers=layers, tokens=tokens)
+    try:
+        if target is not None:
+            config = model_files.config(Path(target))
+            expected = auditor.Expected(
+                hidden_size=config.hidden_size, vocab_size=config.vocab_size, layers=layers, tokens=tokens
+            )
+        found = auditor.run(states, expected, limit=limit, tell=teller("files"))
+    except (OSError, ValueError) as error:
+        raise NotInspectableError(f"cannot read it: {error}", help=f"ls -l {states}") from error
+    if not found.rows and not found.not_read:
+        raise UsageError(f"{states} has no hidden states (*.safetensors, *.ckpt)", help=f"ls -R {states}")
+    return show_audit(found, output, {})
