@@ -13,7 +13,8 @@ from gpudiag.cli.places import check_directory
 from gpudiag.errors import ExitCode, NotInspectableError, UsageError
 
 if TYPE_CHECKING:
-    from gpudiag.model.training_plan import Trainer
+    from gpudiag.drafter.plan_numbers import Target
+    from gpudiag.model.training_plan import Trainer, TrainingPlan
 
 
 @click.command()
@@ -64,24 +65,13 @@ def plan(
 
     Nothing is run: SpecForge and speculators need environments of their own. Each number comes with its formula.
     """
-    from gpudiag.doctor.model_files import object_in
     from gpudiag.drafter import plan as planner
-    from gpudiag.drafter.plan_numbers import Work, target_of
+    from gpudiag.drafter.plan_numbers import Work
 
     if (tokens is None) == (rows is None):
-        raise UsageError(
-            "how much data: --tokens or --rows, one of both",
-            help=f"gpudiag drafter plan --target {target} --with {trainer} --rows 300000",
-        )
-    if output.format == "markdown":
-        raise UsageError("a plan has no Markdown form", help="leave --format out, or --json")
-    check_directory("--target", target, on_hub=True)
-    try:
-        about = target_of(target, object_in(Path(target) / "config.json"))
-    except OSError as error:
-        raise NotInspectableError(f"cannot read {target}/config.json: {error.strerror}", help=f"ls -l {target}") from error
-    except ValueError as error:
-        raise NotInspectableError(str(error), help=f"python3 -m json.tool {target}/config.json") from error
+        example = f"gpudiag drafter plan --target {target} --with {trainer} --rows 300000"
+        raise UsageError("how much data: --tokens or --rows, one of both", help=example)
+    about = _target(target)
     work = Work(
         tokens=tokens or (rows or 0) * mean,
         length=length,
@@ -94,15 +84,32 @@ def plan(
         extract_rate=extract_rate,
         train_rate=train_rate,
     )
-    made = planner.plan(
-        trainer, about, work, data=data, place=out, reasoning=reasoning, draft_config=f"{out}/draft_config.json", tp=tp
-    )
+    _show(planner.plan(trainer, about, work, data=data, place=out, reasoning=reasoning, tp=tp), output)
+    return ExitCode.OK
+
+
+def _target(directory: str) -> Target:
+    """The target's numbers, or the error that says which is missing."""
+    from gpudiag.doctor.model_files import object_in
+    from gpudiag.drafter.plan_numbers import target_of
+
+    check_directory("--target", directory, on_hub=True)
+    try:
+        return target_of(directory, object_in(Path(directory) / "config.json"))
+    except OSError as error:
+        raise NotInspectableError(f"cannot read {directory}/config.json: {error.strerror}", help=f"ls -l {directory}") from error
+    except ValueError as error:
+        raise NotInspectableError(str(error), help=f"python3 -m json.tool {directory}/config.json") from error
+
+
+def _show(made: TrainingPlan, output: Output) -> None:
+    if output.format == "markdown":
+        raise UsageError("a plan has no Markdown form", help="leave --format out, or --json")
     if output.format == "json":
         import msgspec
 
         put(msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n", output)
-        return ExitCode.OK
+        return
     from gpudiag.render import training_plan
 
     put(training_plan.text(made, **drawing(output)), output)
-    return ExitCode.OK

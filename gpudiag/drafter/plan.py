@@ -20,13 +20,18 @@ _LITTLE: Final = 60_000_000
 _FEWEST: Final = 7
 
 
-def plan(
-    trainer: Trainer, target: Target, work: Work, *, data: str, place: str, reasoning: bool, draft_config: str, tp: int
-) -> TrainingPlan:
+def plan(trainer: Trainer, target: Target, work: Work, *, data: str, place: str, reasoning: bool, tp: int) -> TrainingPlan:
     """What it takes to train a drafter for this target with this trainer; `place` is where everything is to be written."""
     layers = default(target.layers)
     recipe = Recipe(
-        target=target, work=work, layers=layers, data=data, place=place, reasoning=reasoning, draft_config=draft_config, tp=tp
+        target=target,
+        work=work,
+        layers=layers,
+        data=data,
+        place=place,
+        reasoning=reasoning,
+        draft_config=f"{place}/draft_config.json",
+        tp=tp,
     )
     numbers = estimates(target, work)
     return TrainingPlan(

@@ -59,19 +59,12 @@ def steps(trainer: Trainer, recipe: Recipe) -> tuple[Step, ...]:
 
 
 def _specforge(r: Recipe) -> tuple[Step, ...]:
-    q, place = shlex.quote, shlex.quote(r.place)
-    answers, states = f"{place}/answers.jsonl", f"{place}/hidden_states"
-    template = template_of(r.target.model_type)
-    reasoning = "save" if r.reasoning else "none"
-    offline = [
-        f"model.target_model_path={q(r.target.path)}",
-        f"model.draft_model_config={q(r.draft_config)}",
-        f"model.vocab_mapping_path={states}/vocab_mapping/vocab_mapping.pt",
-        f"data.hidden_states_path={states} data.max_length={r.work.length} data.chat_template={template}",
-        f"training.num_epochs={r.work.epochs} training.ttt_length={r.work.ttt_steps}",
-        f"deployment.trainer.nproc_per_node={r.work.gpus} output_dir={place}/out",
-    ]
-    outputs = [i - 1 for i in r.layers]
+    answers, states = f"{shlex.quote(r.place)}/answers.jsonl", f"{shlex.quote(r.place)}/hidden_states"
+    return (*_specforge_data(r, answers), *_specforge_states(r, answers, states), *_specforge_training(r, states))
+
+
+def _specforge_data(r: Recipe, answers: str) -> tuple[Step, ...]:
+    q, outputs = shlex.quote, [i - 1 for i in r.layers]
     return (
         Step(
             title="an environment of its own (it brings sglang 0.5.14 and torch 2.11), with the scripts beside it",
@@ -96,10 +89,16 @@ def _specforge(r: Recipe) -> tuple[Step, ...]:
             lines=command(
                 f"python scripts/regenerate_train_data.py --model {q(r.target.path)} --server-address localhost:30000",
                 f"--input-file-path {q(r.data)} --output-file-path {answers}",
-                f"--max-tokens {r.work.length} --reasoning {reasoning} --resume",
+                f"--max-tokens {r.work.length} --reasoning {'save' if r.reasoning else 'none'} --resume",
             ),
         ),
         _audit_data(r, answers),
+    )
+
+
+def _specforge_states(r: Recipe, answers: str, states: str) -> tuple[Step, ...]:
+    q, template = shlex.quote, template_of(r.target.model_type)
+    return (
         Step(
             title="hidden states",
             where="SpecForge, specforge-env; the server of the step before may stop",
@@ -110,17 +109,31 @@ def _specforge(r: Recipe) -> tuple[Step, ...]:
             ),
         ),
         _audit_states(r, states),
+    )
+
+
+def _specforge_training(r: Recipe, states: str) -> tuple[Step, ...]:
+    q, place = shlex.quote, shlex.quote(r.place)
+    mapping = f"{states}/vocab_mapping/vocab_mapping.pt"
+    return (
         Step(
             title="training",
             where="SpecForge, specforge-env",
-            lines=(" ".join(["specforge train --config examples/configs/llama3.1-8b-eagle3-offline.yaml", *offline]),),
+            lines=command(
+                "specforge train --config examples/configs/llama3.1-8b-eagle3-offline.yaml",
+                f"model.target_model_path={q(r.target.path)} model.draft_model_config={q(r.draft_config)}",
+                f"model.vocab_mapping_path={mapping} data.hidden_states_path={states}",
+                f"data.max_length={r.work.length} data.chat_template={template_of(r.target.model_type)}",
+                f"training.num_epochs={r.work.epochs} training.ttt_length={r.work.ttt_steps}",
+                f"deployment.trainer.nproc_per_node={r.work.gpus} output_dir={place}/out",
+            ),
         ),
         Step(
             title="the drafter as a directory that SGLang serves",
             where="SpecForge, specforge-env",
             lines=command(
                 f"specforge export --to sglang --checkpoint {place}/out/CHECKPOINT --draft-config {q(r.draft_config)}",
-                f"--vocab-mapping {states}/vocab_mapping/vocab_mapping.pt --output-dir {place}/drafter",
+                f"--vocab-mapping {mapping} --output-dir {place}/drafter",
             ),
         ),
         _check(r, f"{place}/drafter", "sglang"),
@@ -128,20 +141,17 @@ def _specforge(r: Recipe) -> tuple[Step, ...]:
 
 
 def _speculators(r: Recipe) -> tuple[Step, ...]:
-    q, place = shlex.quote, shlex.quote(r.place)
-    answers, prepared, states = f"{place}/answers.jsonl", f"{place}/prepared", f"{place}/hidden_states"
-    captured = [*r.layers, r.target.layers]
-    speculative = {
-        "method": "extract_hidden_states",
-        "num_speculative_tokens": 1,
-        "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": captured}},
-    }
-    transfer = {
-        "kv_connector": "ExampleHiddenStatesConnector",
-        "kv_role": "kv_producer",
-        "kv_connector_extra_config": {"shared_storage_path": os.path.abspath(f"{r.place}/shared")},
-    }
-    ids = " ".join(map(str, r.layers))
+    place = shlex.quote(r.place)
+    prepared, states = f"{place}/prepared", f"{place}/hidden_states"
+    return (
+        *_speculators_data(r, f"{place}/answers.jsonl", prepared),
+        *_speculators_states(r, prepared, states),
+        *_speculators_training(r, prepared, states),
+    )
+
+
+def _speculators_data(r: Recipe, answers: str, prepared: str) -> tuple[Step, ...]:
+    q = shlex.quote
     return (
         Step(
             title="an environment of its own for the trainer; vLLM stays in the server's",
@@ -162,10 +172,26 @@ def _speculators(r: Recipe) -> tuple[Step, ...]:
             where="speculators-env; the server still runs",
             lines=command(
                 f"speculators prepare-data --model {q(r.target.path)} --data {answers} --output {prepared}",
-                f"--seq-length {r.work.length}",
-                "--render-endpoint http://localhost:8000 --no-skip-token-freq",
+                f"--seq-length {r.work.length} --render-endpoint http://localhost:8000 --no-skip-token-freq",
             ),
         ),
+    )
+
+
+def _speculators_states(r: Recipe, prepared: str, states: str) -> tuple[Step, ...]:
+    """The server's options are those that the repository's scripts/launch_vllm.py passes."""
+    q = shlex.quote
+    speculative = {
+        "method": "extract_hidden_states",
+        "num_speculative_tokens": 1,
+        "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": [*r.layers, r.target.layers]}},
+    }
+    transfer = {
+        "kv_connector": "ExampleHiddenStatesConnector",
+        "kv_role": "kv_producer",
+        "kv_connector_extra_config": {"shared_storage_path": os.path.abspath(f"{r.place}/shared")},
+    }
+    return (
         Step(
             title="a server that writes hidden states, in place of the first",
             where="the environment of vLLM",
@@ -180,17 +206,22 @@ def _speculators(r: Recipe) -> tuple[Step, ...]:
             where="speculators-env, with a view of the server's disk",
             lines=command(
                 f"speculators generate-offline-data --preprocessed-data {prepared} --output {states}",
-                "--endpoint http://localhost:8000/v1",
-                "--concurrency 32 --validate-outputs",
+                "--endpoint http://localhost:8000/v1 --concurrency 32 --validate-outputs",
             ),
         ),
         _audit_states(r, states),
+    )
+
+
+def _speculators_training(r: Recipe, prepared: str, states: str) -> tuple[Step, ...]:
+    place, ids = shlex.quote(r.place), " ".join(map(str, r.layers))
+    return (
         Step(
             title="training, once the server has stopped",
             where="speculators-env",
             lines=command(
                 f"torchrun --standalone --nproc_per_node {r.work.gpus} -m speculators.train --speculator-type eagle3",
-                f"--verifier-name-or-path {q(r.target.path)} --data-path {prepared} --hidden-states-path {states}",
+                f"--verifier-name-or-path {shlex.quote(r.target.path)} --data-path {prepared} --hidden-states-path {states}",
                 f"--save-path {place}/out --draft-vocab-size {r.work.draft_vocab_size} --target-layer-ids {ids}",
                 f"--epochs {r.work.epochs} --ttt-steps {r.work.ttt_steps}",
                 f"--total-seq-len {r.work.length} --lr 1e-4 --on-missing raise",
