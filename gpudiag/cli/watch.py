@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,29 +62,32 @@ def home() -> int:
 
 def recording(file: Path, output: Output) -> int:
     """Show a recording. Raises UsageError without a terminal, RecordingError for a file that is none."""
-    from gpudiag.session.load import load
-    from gpudiag.tui.build import frames_of_recording
 
-    _require_terminal()
-    kept = load(file)
-    return _show(frames_of_recording(kept.observation, kept.logs), output)
+    def read() -> Sequence[Frame]:
+        from gpudiag.session.load import load
+        from gpudiag.tui.build import frames_of_recording
+
+        kept = load(file)
+        return frames_of_recording(kept.observation, kept.logs)
+
+    return _show(read, output)
 
 
 def told(reports: Sequence[Report], facts: LogFacts, output: Output) -> int:
     """Show what logs say."""
-    from gpudiag.tui.build import frame_of_reports
 
-    _require_terminal()
-    return _show([frame_of_reports(reports, at=time.time(), facts=facts)], output)
+    def read() -> Sequence[Frame]:
+        from gpudiag.tui.build import frame_of_reports
 
+        return [frame_of_reports(reports, at=time.time(), facts=facts)]
 
-def _show(frames: Sequence[Frame], output: Output) -> int:
-    from gpudiag.tui import entry
-    from gpudiag.tui.sources import Frames
-
-    return entry.run(Frames(frames), plain=plain(output), no_color=output.color == "never")
+    return _show(read, output)
 
 
-def _require_terminal() -> None:
+def _show(read: Callable[[], Sequence[Frame]], output: Output) -> int:
     if not fits():
         raise UsageError("--tui needs a terminal", help="leave --tui out, and the report comes as text")
+    from gpudiag.tui import entry
+    from gpudiag.tui.sources import Kept
+
+    return entry.run(Kept(read), plain=plain(output), no_color=output.color == "never")

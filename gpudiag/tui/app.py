@@ -122,6 +122,8 @@ class GpudiagApp(Deeds, App[int]):
         while self.state.inbox:
             self.state.take(*self.state.inbox.popleft())
             self._heard_at = time.monotonic()
+        if self.source.error is not None:
+            self.exit()
         self.redraw()
 
     def _tick(self) -> None:

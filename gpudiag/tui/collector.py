@@ -12,10 +12,9 @@ import select
 import sys
 import time
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, get_args
 
 import msgspec
-from msgspec import Struct
 
 from gpudiag.collect.options import LookOptions
 from gpudiag.collect.parent_death import die_with
@@ -27,30 +26,13 @@ from gpudiag.model.snapshot import Observation
 from gpudiag.session import pipeline
 from gpudiag.tui.build import frame_of, frame_of_run
 from gpudiag.tui.frame import Message, Note, Run, encode
+from gpudiag.tui.orders import LENGTH_BYTES, Order, Wish
 from gpudiag.tui.rundir import read_run
 
-LENGTH_BYTES: Final = 4
 _DUTY: Final = 4
 """Rest at least this many times as long as a look took: watching costs at most a fifth of one core."""
 _LOG_EVERY_S: Final = 5.0
 _LINE_BYTES: Final = 1 << 16
-
-
-class Order(Struct, frozen=True, kw_only=True):
-    """What to watch: the server that `pid` belongs to, or the one of a run directory."""
-
-    pid: int | None = None
-    directory: str | None = None
-    interval_s: float = 1.0
-    withhold: tuple[Source, ...] = ()
-    ras: bool = False
-
-
-class Wish(Struct, frozen=True, kw_only=True):
-    """Something that the person asks for meanwhile."""
-
-    what: Literal["look", "native", "interval"]
-    interval_s: float = 1.0
 
 
 class Collector:
@@ -111,7 +93,7 @@ class Collector:
             server = pipeline.server_with(around, pid)
             if server is None:
                 raise NoTargetError(f"there is no process {pid}", help="gpudiag attach")
-            options = LookOptions(withhold=frozenset(self._order.withhold), ras=self._order.ras)
+            options = look_options(self._order)
             self._watch = Watch(pipeline.tops(server, around), options)
             self._watch.__enter__()
         native, self._native = self._native, False
@@ -149,6 +131,10 @@ class Collector:
                     self._native = wish.what == "native"
                     due = 0.0
         return True
+
+
+def look_options(order: Order) -> LookOptions:
+    return LookOptions(withhold=frozenset(s for s in get_args(Source) if s in order.withhold), ras=order.ras)
 
 
 def send(message: Message) -> None:

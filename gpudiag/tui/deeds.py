@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpudiag.tui import export
+from gpudiag.tui import signals
 from gpudiag.tui.actions import SCREENS, Action, ScreenName
 from gpudiag.tui.dialogs import Ask, Confirm, Help
+from gpudiag.tui.files import free_name
 from gpudiag.tui.lines import Lines
 from gpudiag.tui.view import Drawn, Filter
 
 if TYPE_CHECKING:
     from textual.app import App
 
+    from gpudiag.tui.signals import SignalTarget
     from gpudiag.tui.sources import Source
     from gpudiag.tui.state import State
 
@@ -199,25 +201,31 @@ class Deeds(Base):
 
     def do_copy(self) -> None:
         if self.state.frame is not None:
+            from gpudiag.tui import export
+
             text, taken = export.report(self.state)
             self.copy_to_clipboard(text)
             self.say(f"the report is in the clipboard, {len(text.encode()) / 1000:.1f} kB; taken out: {taken}")
 
     def do_write(self) -> None:
         if self.state.frame is not None:
-            self.push_screen(Ask("write the report to ", export.free_name("gpudiag-report", ".md")), self._write)
+            self.push_screen(Ask("write the report to ", free_name("gpudiag-report", ".md")), self._write)
 
     def _write(self, name: str | None) -> None:
         if name:
+            from gpudiag.tui import export
+
             self.say(export.write_report(self.state, name))
         self.redraw()
 
     def do_record(self) -> None:
         if self.state.frame is not None:
-            self.push_screen(Ask("save the recording to ", export.free_name("hang", ".gpudiag")), self._record)
+            self.push_screen(Ask("save the recording to ", free_name("hang", ".gpudiag")), self._record)
 
     def _record(self, name: str | None) -> None:
         if name:
+            from gpudiag.tui import export
+
             self.say(export.write_recording(self.state, name))
         self.redraw()
 
@@ -246,16 +254,16 @@ class Deeds(Base):
         worker = view.chosen if view else None
         if view is None or worker is None or not self.allow_signals:
             return
-        target = export.target_of(view, worker.pid)
+        target = signals.target_of(view, worker.pid)
         if target is None:
             self.say("this process is not there any more")
             return
         question = f"Send SIGTERM to this process?\n\npid {target.pid}\n{target.command}"
         self.push_screen(Confirm(question, plain=self.state.plain), lambda yes: self._signal(target, yes=bool(yes)))
 
-    def _signal(self, target: export.SignalTarget, *, yes: bool) -> None:
+    def _signal(self, target: SignalTarget, *, yes: bool) -> None:
         if yes:
-            self.say(export.terminate(target))
+            self.say(signals.terminate(target))
         self.redraw()
 
     def _redraw(self, _: object = None) -> None:

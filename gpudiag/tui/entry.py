@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import IO, Final
 
 from gpudiag.errors import ExitCode, GpudiagError
-from gpudiag.tui.export import rescue
 from gpudiag.tui.sources import Source
 
 _NO_SCREEN: Final = frozenset({"dumb", "unknown", ""})
@@ -45,11 +44,19 @@ def run(source: Source, *, plain: bool = False, allow_signals: bool = False, no_
     if said:
         # Textual takes the variable away; children that are started later are to see it.
         os.environ["NO_COLOR"] = said
+    broke = False
+    code: int | None = None
     try:
         code = app.run()
+    except Exception:  # noqa: BLE001  whatever it was, what was seen is worth keeping
+        broke = True
     finally:
         source.stop()
-    if app.return_code:
+    if source.error is not None:
+        raise source.error
+    if broke or app.return_code:
+        from gpudiag.tui.export import rescue
+
         raise ScreenError("the terminal interface broke; what was seen is kept", help=rescue(app.state))
     return code or ExitCode.OK
 
@@ -65,17 +72,17 @@ def open_attach(
     no_color: bool = False,
 ) -> int:
     """Watch the server that this process belongs to."""
-    from gpudiag.tui.collector import Order
     from gpudiag.tui.live import Live
+    from gpudiag.tui.orders import Order
 
-    order = Order(pid=pid, interval_s=interval_s, withhold=tuple(withhold), ras=ras)  # type: ignore[arg-type]
+    order = Order(pid=pid, interval_s=interval_s, withhold=tuple(withhold), ras=ras)
     return run(Live(order), plain=plain, allow_signals=allow_signals, no_color=no_color)
 
 
 def open_run(directory: Path, *, plain: bool = False, allow_signals: bool = False) -> int:
     """Watch a server that `gpudiag launch` started, from its run directory. Raises UsageError if it holds no run."""
-    from gpudiag.tui.collector import Order
     from gpudiag.tui.live import Live
+    from gpudiag.tui.orders import Order
     from gpudiag.tui.rundir import read_run
 
     read_run(directory)

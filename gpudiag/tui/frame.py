@@ -12,7 +12,6 @@ from gpudiag.model.log import ServerLog
 from gpudiag.model.report import Report
 from gpudiag.model.run import RunManifest, RunProgress
 from gpudiag.model.snapshot import Observation
-from gpudiag.session.record import encodable
 
 _LEVEL: Final = 1
 """Of compression: looks at alike ranks shrink to a tenth at once, and more effort would be paid at every look."""
@@ -122,4 +121,6 @@ def _encode(value: Struct) -> bytes:
     try:
         return msgspec.msgpack.encode(value)
     except UnicodeEncodeError:
+        from gpudiag.session.record import encodable
+
         return msgspec.msgpack.encode(encodable(value))

@@ -11,8 +11,9 @@ from typing import IO, Final
 import msgspec
 
 from gpudiag.collect.children import PipedChild
-from gpudiag.tui.collector import LENGTH_BYTES, Order, Wish
+from gpudiag.errors import GpudiagError
 from gpudiag.tui.frame import Note, decode
+from gpudiag.tui.orders import LENGTH_BYTES, Asked, Order, Wish
 from gpudiag.tui.sources import Deliver
 
 _MAX_MESSAGE_BYTES: Final = 64 << 20
@@ -23,6 +24,7 @@ class Live:
     """Start it from the main thread: the child ends with the thread that started it."""
 
     live = True
+    error: GpudiagError | None = None
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -52,8 +54,8 @@ class Live:
                 child.stdin.close()
             child.reap(_END_S)
 
-    def ask(self, what: str, interval_s: float = 1.0) -> None:
-        self._send(msgspec.json.encode(Wish(what=what, interval_s=interval_s)))  # type: ignore[arg-type]
+    def ask(self, what: Asked, interval_s: float = 1.0) -> None:
+        self._send(msgspec.json.encode(Wish(what=what, interval_s=interval_s)))
 
     def _send(self, line: bytes) -> None:
         """Short lines, which a pipe takes without waiting. A child that has gone is the listener's business."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
+from gpudiag.errors import GpudiagError
 from gpudiag.tui.app import GpudiagApp
 from gpudiag.tui.frame import Frame, Note, encode
 from gpudiag.tui.lines import Lines
@@ -19,6 +20,7 @@ class Scripted:
     """A source that says what a test tells it to say, and remembers what it was asked."""
 
     live = True
+    error: GpudiagError | None = None
 
     def __init__(self, *frames: Frame) -> None:
         self._first = frames

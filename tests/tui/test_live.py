@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from gpudiag.demo.run import Running, start
-from gpudiag.tui.collector import Order
 from gpudiag.tui.frame import Frame, Note, unpack
 from gpudiag.tui.live import Live
+from gpudiag.tui.orders import Order
 from tests.support.processes import wait_until
 from tests.tui.samples import launched
 

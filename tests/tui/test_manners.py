@@ -13,9 +13,8 @@ from gpudiag.tui.app import GpudiagApp
 from gpudiag.tui.bars import status_row
 from gpudiag.tui.frame import Frame, Note
 from gpudiag.tui.ring import Ring
-from gpudiag.tui.sources import Frames
 from gpudiag.tui.state import State
-from tests.tui.driving import Driver, drive
+from tests.tui.driving import Driver, Scripted, drive
 from tests.tui.samples import recorded, state_with, widened
 
 HUNG = "hangs/GPD307-stale-lock"
@@ -153,7 +152,7 @@ def test_a_bug_leaves_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GpudiagApp, "run", run)
     monkeypatch.setattr(State, "draw", broken)
     with pytest.raises(entry.ScreenError) as caught:
-        entry.run(Frames(recorded(HUNG)))
+        entry.run(Scripted(*recorded(HUNG)))
     assert caught.value.exit_code == 70
     path = caught.value.help.removeprefix("gpudiag explain ")
     assert path.endswith("last-look.gpudiag")
