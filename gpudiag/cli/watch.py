@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpudiag.cli import target
 from gpudiag.cli.output import Output
-from gpudiag.errors import UsageError
+from gpudiag.errors import ExitCode, UsageError
 from gpudiag.model.log import LogFacts
 from gpudiag.model.report import Report
 from gpudiag.session import pipeline
@@ -42,10 +42,11 @@ def attach(
     """Watch the server of this process; without one the only server, or the one that the person picks."""
     from gpudiag.tui import entry
 
-    around = pipeline.scan()
-    server = target.by_pid(around, pid) if pid else target.choose(around)
+    chosen = target.by_pid(pipeline.scan(), pid).root_pid if pid else _choose(output)
+    if chosen is None:
+        return ExitCode.OK
     return entry.open_attach(
-        server.root_pid,
+        chosen,
         interval_s=interval_s,
         plain=plain(output),
         allow_signals=allow_signals,
@@ -56,8 +57,17 @@ def attach(
 
 
 def home() -> int:
-    """What `gpudiag` alone does: watch the only server, or let the person choose. Raises NoTargetError if none runs here."""
+    """What `gpudiag` alone does: watch the only server that runs here, or let the person choose."""
     return attach(None, Output())
+
+
+def _choose(output: Output) -> int | None:
+    """The only server at once; of none or several the person picks. None if they left."""
+    from gpudiag.tui import entry
+
+    around = pipeline.scan()
+    servers = pipeline.recognise(around)
+    return servers[0].root_pid if len(servers) == 1 else entry.choose(plain=plain(output), no_color=output.color == "never")
 
 
 def recording(file: Path, output: Output) -> int:

@@ -69,6 +69,12 @@ class Names:
         self._ranks = {c.pid: c.rank for c in known if c.pid is not None}
         self._gone = {c.node: c.rank for c in known if c.pid is None}
 
+    def gpu_rank(self, target: Node) -> int | None:
+        """The rank on whose GPU a kernel is: of the node 'gpu:UUID/kernel'."""
+        uuid = _gpu(target)
+        found = (rank_number(w.rank) for w in self._workers.values() if uuid is not None and w.gpu == uuid)
+        return next((n for n in found if n is not None), None)
+
     def worker(self, target: Node) -> Worker | None:
         pid = node.pid_of(target)
         return self._workers.get(pid) if pid is not None else None
@@ -90,7 +96,8 @@ class Names:
         if number is not None:
             return f"rank {number}"
         if pid is None:
-            return _without_process(target)
+            number = self.gpu_rank(target)
+            return f"the GPU of rank {number}" if number is not None else _without_process(target)
         if tid is not None and tid != pid:
             worker = self._workers.get(pid)
             owner = worker.role if worker is not None and not rank_name(worker.rank) else self.one(node.process(pid))
@@ -128,7 +135,10 @@ class Names:
         numbers = {t: self.rank(t) for t in targets}
         ranked = [n for n in numbers.values() if n is not None]
         parts = [f"{'ranks' if len(ranked) > 1 else 'rank'} {ranges(ranked)}"] if ranked else []
-        others = [t for t in targets if numbers[t] is None]
+        devices = {t: n for t in targets if numbers[t] is None and (n := self.gpu_rank(t)) is not None}
+        if len(devices) > 1:
+            parts.append(f"the GPUs of ranks {ranges(devices.values())}")
+        others = [t for t in targets if numbers[t] is None and (len(devices) < 2 or t not in devices)]
         pids = {node.pid_of(t) for t in others}
         if len(others) > 3 and len(pids) == 1 and (pid := next(iter(pids))) is not None:
             parts.append(f"{len(others)} threads of {self.one(node.process(pid))}")
@@ -139,12 +149,19 @@ class Names:
         return ", ".join(parts)
 
 
+def _gpu(target: Node) -> str | None:
+    head, slash, _ = target.partition("/")
+    return head.removeprefix("gpu:") if slash and head.startswith("gpu:") else None
+
+
 def _without_process(target: Node) -> str:
     if (path := node.path_of(target)) is not None:
         return path.replace(":[", " ").rstrip("]") if path.startswith(("pipe:[", "socket:[")) else path
     kind, _, rest = target.partition(":")
     if target == node.OUTSIDE:
         return "a client"
+    if (uuid := _gpu(target)) is not None:
+        return f"GPU {uuid.removeprefix('GPU-')[:8]}"
     if kind == "remote":
         return rest
     if kind == "rank":

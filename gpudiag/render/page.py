@@ -32,8 +32,11 @@ def draw(page: str, *, width: int = 80, color: bool = False) -> str:
 def rows_of(page: str, *, width: int) -> list[list[Segment]]:
     """The same as rows of text and style, for a canvas."""
     from rich.console import Console
+    from rich.theme import Theme
 
-    console = Console(width=width, legacy_windows=False, emoji=False, file=io.StringIO(), color_system=None)
+    # One accent is enough on a screen: headings and code stand out by weight.
+    calm = Theme({f"markdown.{name}": "bold" for name in ("h1", "h2", "h3", "h4", "code", "strong", "item.number")})
+    console = Console(width=width, legacy_windows=False, emoji=False, file=io.StringIO(), color_system=None, theme=calm)
     lines = console.render_lines(_markdown(page), console.options.update(width=width), pad=False)
     return [[(s.text, str(s.style or "") if str(s.style or "") != "none" else "") for s in line] for line in lines]
 

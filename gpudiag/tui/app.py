@@ -8,9 +8,7 @@ from typing import ClassVar, Final
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.theme import Theme
 
-from gpudiag.render.style import GREEN, ORANGE, SKY, VERMILION
 from gpudiag.tui.actions import ACTIONS, offered
 from gpudiag.tui.bars import rule_row, screens_row, status_row, title_row
 from gpudiag.tui.deeds import Deeds
@@ -19,41 +17,11 @@ from gpudiag.tui.frame import Frame, Note
 from gpudiag.tui.lines import Lines
 from gpudiag.tui.sources import Source
 from gpudiag.tui.state import State
+from gpudiag.tui.theme import THEME
 from gpudiag.tui.view import Drawn
 
 _TICK_S: Final = 1.0
 _SAID_S: Final = 6.0
-
-THEME: Final = Theme(
-    name="gpudiag",
-    ansi=True,
-    primary="ansi_cyan",
-    secondary="ansi_default",
-    warning=ORANGE,
-    error=VERMILION,
-    success=GREEN,
-    accent=SKY,
-    foreground="ansi_default",
-    background="ansi_default",
-    surface="ansi_default",
-    panel="ansi_default",
-    boost="ansi_default",
-    variables={
-        "ansi-background": "ansi_black",
-        "ansi-foreground": "ansi_white",
-        "border-blurred": "ansi_black",
-        "block-cursor-foreground": "ansi_black",
-        "block-cursor-background": "ansi_cyan",
-        "input-cursor-background": "ansi_default",
-        "input-cursor-foreground": "ansi_default",
-        "input-cursor-text-style": "reverse",
-        "input-selection-background": "ansi_cyan",
-        "input-selection-foreground": "ansi_black",
-        "screen-selection-background": "ansi_cyan",
-        "screen-selection-foreground": "ansi_black",
-    },
-)
-"""The terminal's own colours for text and background, those of Okabe and Ito for what means something."""
 
 
 class Delivered(Message):
@@ -102,7 +70,7 @@ class GpudiagApp(Deeds, App[int]):
 
     def on_mount(self) -> None:
         self.register_theme(THEME)
-        self.theme = "gpudiag"
+        self.theme = THEME.name
         self.source.start(self._deliver)
         self.set_interval(_TICK_S, self._tick)
         self.redraw()

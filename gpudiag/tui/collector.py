@@ -27,7 +27,7 @@ from gpudiag.session import pipeline
 from gpudiag.tui.build import frame_of, frame_of_run
 from gpudiag.tui.frame import Message, Note, Run, encode
 from gpudiag.tui.orders import LENGTH_BYTES, Order, Wish
-from gpudiag.tui.rundir import read_run
+from gpudiag.tui.rundir import read_report, read_run
 
 _DUTY: Final = 4
 """Rest at least this many times as long as a look took: watching costs at most a fifth of one core."""
@@ -75,17 +75,17 @@ class Collector:
         over = run.progress is not None and run.progress.state in ("stopped", "crashed", "killed")
         if pid is None or over:
             self._forget()
-            self._send_run(run)
+            self._send_run(directory, run)
             return
         try:
             self._look_at(pid, run)
         except NoTargetError:
             self._forget()
-            self._send_run(run)
+            self._send_run(directory, run)
 
-    def _send_run(self, run: Run) -> None:
+    def _send_run(self, directory: Path, run: Run) -> None:
         self._number += 1
-        send(frame_of_run(run, number=self._number))
+        send(frame_of_run(run, number=self._number, report=read_report(directory, run)))
 
     def _look_at(self, pid: int, run: Run | None) -> None:
         if self._watch is None:

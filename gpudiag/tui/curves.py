@@ -21,7 +21,7 @@ def curve(values: Sequence[float | None], width: int, *, top: float, plain: bool
 def bar(share: float, width: int, *, plain: bool) -> str:
     """A bar that fills `share` (0 to 1) of `width`."""
     full = round(max(0.0, min(1.0, share)) * width)
-    return ("#" if plain else "█") * full + ("." if plain else "░") * (width - full)
+    return ("#" if plain else "━") * full + ("." if plain else "─") * (width - full)
 
 
 def _step(value: float, top: float, count: int) -> int:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from gpudiag.errors import ExitCode, GpudiagError
 from gpudiag.tui.sources import Source
+
+if TYPE_CHECKING:
+    from gpudiag.tui.chooser import Candidate
 
 _NO_SCREEN: Final = frozenset({"dumb", "unknown", ""})
 
@@ -31,19 +35,10 @@ def run(source: Source, *, plain: bool = False, allow_signals: bool = False, no_
 
     Raises ScreenError after a bug: the terminal is as it was then, and what was seen last is in a file.
     """
-    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
-    if no_color:
-        os.environ["NO_COLOR"] = "1"
-    said = os.environ.get("NO_COLOR")
-    if not said:
-        # Set and empty means nothing (https://no-color.org); Textual takes it for a yes.
-        os.environ.pop("NO_COLOR", None)
-    from gpudiag.tui.app import GpudiagApp
+    with _environment(no_color=no_color):
+        from gpudiag.tui.app import GpudiagApp
 
-    app = GpudiagApp(source, plain=plain, allow_signals=allow_signals)
-    if said:
-        # Textual takes the variable away; children that are started later are to see it.
-        os.environ["NO_COLOR"] = said
+        app = GpudiagApp(source, plain=plain, allow_signals=allow_signals)
     broke = False
     code: int | None = None
     try:
@@ -59,6 +54,45 @@ def run(source: Source, *, plain: bool = False, allow_signals: bool = False, no_
 
         raise ScreenError("the terminal interface broke; what was seen is kept", help=rescue(app.state))
     return code or ExitCode.OK
+
+
+@contextlib.contextmanager
+def _environment(*, no_color: bool) -> Iterator[None]:
+    """While an application is made: NO_COLOR as https://no-color.org has it, set and empty being no yes.
+
+    Textual takes the variable away; children that are started later are to see it.
+    """
+    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+    before = os.environ.pop("NO_COLOR", None)
+    if before or no_color:
+        os.environ["NO_COLOR"] = before or "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("NO_COLOR", None)
+        if before is not None:
+            os.environ["NO_COLOR"] = before
+
+
+def choose(*, plain: bool = False, no_color: bool = False) -> int | None:
+    """Have the person pick one of the servers of this host. None if they left."""
+    with _environment(no_color=no_color):
+        from gpudiag.tui.chooser import Chooser
+
+        chooser = Chooser(_candidates, plain=plain)
+    return chooser.run()
+
+
+def _candidates() -> Sequence[Candidate]:
+    from gpudiag.render.servers import command_of
+    from gpudiag.session import pipeline
+    from gpudiag.tui.chooser import Candidate
+
+    around = pipeline.scan()
+    return [
+        Candidate(pid=s.root_pid, engine=s.engine, ranks=len(s.ranks), command=command_of(s, around))
+        for s in pipeline.recognise(around)
+    ]
 
 
 def open_attach(

@@ -9,17 +9,16 @@ from typing import Final, TypeVar
 import msgspec
 
 from gpudiag.errors import UsageError
+from gpudiag.launch.run_directory import MANIFEST, MAX_FILE_BYTES, PROGRESS
+from gpudiag.model.report import REPORT_SCHEMA, Report
 from gpudiag.model.run import RUN_SCHEMA, RunManifest, RunProgress
 from gpudiag.render.plain import clean
 from gpudiag.tui.frame import Run
 
-MANIFEST: Final = "manifest.json"
-PROGRESS: Final = "progress.json"
-MAX_BYTES: Final = 4 << 20
 TAIL_BYTES: Final = 64 << 10
 TAIL_LINES: Final = 200
 
-T = TypeVar("T", RunManifest, RunProgress)
+T = TypeVar("T", RunManifest, RunProgress, Report)
 
 
 def read_run(directory: Path) -> Run:
@@ -28,6 +27,14 @@ def read_run(directory: Path) -> Run:
     if manifest is None:
         raise UsageError(f"{directory} is no run directory: there is no {MANIFEST} in it", help="gpudiag launch ...")
     return Run(manifest=manifest, progress=_read(directory / PROGRESS, RunProgress), tail=_tail(directory / manifest.log))
+
+
+def read_report(directory: Path, run: Run) -> Report | None:
+    """The report of the last stall or of the end, which the supervisor wrote; None where there is none, or it went."""
+    name = run.progress.report if run.progress else None
+    if name is None or Path(name).is_absolute() or ".." in Path(name).parts:
+        return None
+    return _read(directory / name, Report)
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
@@ -39,12 +46,12 @@ def _read(path: Path, kind: type[T]) -> T | None:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", help=f"ls -l {path}") from error
     with open(handle, "rb") as file:
-        data = file.read(MAX_BYTES)
+        data = file.read(MAX_FILE_BYTES)
     try:
         found = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise UsageError(f"{path} is damaged, or of another version of gpudiag", help="start the server again") from error
-    if found.schema != RUN_SCHEMA:
+    if found.schema not in (RUN_SCHEMA, REPORT_SCHEMA):
         raise UsageError(f"{path} was written by another version of gpudiag", help="pip install --upgrade gpudiag")
     return found
 

@@ -105,7 +105,7 @@ class State:
         self.note = None
         first = self.ring.newest is None
         self.ring.add(message, data)
-        if first and message.run is not None and not message.reports:
+        if first and message.run is not None:
             self.screen = "launch"
 
     # Time

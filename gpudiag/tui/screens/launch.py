@@ -21,7 +21,7 @@ STATES: Final[dict[str, Look]] = {
     "crashed": Look(glyph="✗", ascii="x", word="CRASHED", color=f"bold {VERMILION}"),
     "killed": Look(glyph="✗", ascii="x", word="KILLED", color=f"bold {VERMILION}"),
 }
-_WIDE: Final = 100
+_WIDE: Final = 120
 _BAR: Final = 20
 _SHORT_BAR: Final = 10
 _NAME: Final = 18

@@ -89,7 +89,7 @@ class _Lanes:
         return rows(self._report, self._names, group=True) if grouped else single
 
     def _columns(self, *, grouped: bool) -> list[Column]:
-        rank = 6 if self._canvas.width < 110 else 8
+        rank = 10 if grouped and self._canvas.width >= 100 else 6
         return [
             Column(title="rank", width=rank),
             Column(title="pid", width=8, align="right", wide=100 if self._gpu else _TIGHT),
