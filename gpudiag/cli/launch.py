@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -232,6 +231,15 @@ def _list(output: Output) -> int:
 def _start(plan: LaunchPlan, *, tui: bool, detach: bool) -> int:
     from gpudiag.launch.options import SuperviseOptions
     from gpudiag.launch.supervise import supervise
+    from gpudiag.tui.entry import fits
 
-    options = SuperviseOptions(tui=tui and sys.stderr.isatty() and sys.stdin.isatty(), detach=detach)
-    return supervise(plan, options, say=say, show=lambda text: click.echo(text, nl=False))
+    options = SuperviseOptions(tui=tui and not detach and fits(), detach=detach)
+    return supervise(
+        plan, options, say=say, show=lambda text: click.echo(text, nl=False), screen=_screen if options.tui else None
+    )
+
+
+def _screen(run: Path) -> None:
+    from gpudiag.tui.entry import open_run
+
+    open_run(run)

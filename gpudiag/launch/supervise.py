@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
-from gpudiag.launch.follow import follow
+from gpudiag.errors import ExitCode
+from gpudiag.launch.follow import ENDED, follow
 from gpudiag.launch.options import SuperviseOptions
+from gpudiag.launch.run_directory import RunDirectory
 from gpudiag.launch.start import start
 from gpudiag.model.run import LaunchPlan
 
-EXIT_CODES = """\
-0    the server was ready and was ended on request; with --detach: it is ready
-1    it crashed, was killed or ended while it hung, and the report says why
-2    the start was refused: a flag, a path, a check before the start
-4    it ended, and nothing that is left says why
-130  it was ended on request before it was ready
-"""
-"""What the exit codes of `gpudiag launch` mean, for --help."""
+Talk = Callable[[str], None]
+Screen = Callable[[Path], None]
+"""Shows a run directory until the person leaves."""
 
 
-def supervise(plan: LaunchPlan, options: SuperviseOptions, *, say: Callable[[str], None], show: Callable[[str], None]) -> int:
-    """Start a server and follow it in lines of text; the exit code. Raises UsageError if it cannot be started."""
+def supervise(plan: LaunchPlan, options: SuperviseOptions, *, say: Talk, show: Talk, screen: Screen | None = None) -> int:
+    """Start a server and stay with it; the exit code. Raises UsageError if it cannot be started.
+
+    Without `screen` it is followed in lines of text. Whoever leaves a screen leaves the server to its supervisor.
+    """
     started = start(plan, options)
     say(f"server pid {started.server_pid}, run directory {started.run}")
-    return follow(started, say=say, show=show, detach=options.detach)
+    if screen is None:
+        return follow(started, say=say, show=show, detach=options.detach)
+    screen(started.run)
+    progress = RunDirectory(started.run).progress()
+    if progress is None or progress.state in ENDED:
+        return follow(started, say=say, show=show, detach=False)
+    say(f"the server runs on; come back with: gpudiag attach {started.server_pid}; end it with: kill {started.supervisor_pid}")
+    return ExitCode.OK

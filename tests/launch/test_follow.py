@@ -30,7 +30,8 @@ from gpudiag.model.run import LaunchPlan
 plan = msgspec.json.decode(sys.argv[1], type=LaunchPlan)
 options = SuperviseOptions(tui=False, detach=sys.argv[2] == "detach")
 talk = lambda line: print(line, file=sys.stderr, flush=True)
-sys.exit(supervise(plan, options, say=talk, show=lambda text: print(text, flush=True)))
+screen = (lambda run: talk(f"a screen on {run}")) if sys.argv[2] == "screen" else None
+sys.exit(supervise(plan, options, say=talk, show=lambda text: print(text, flush=True), screen=screen))
 """
 
 
@@ -146,6 +147,16 @@ def test_detached_it_leaves_when_the_server_is_ready(tmp_path: Path) -> None:
         assert b'"text"' in run.ask(10)
         run.signal(signal.SIGTERM)
         assert run.wait_for_end().state == "stopped"
+
+
+def test_whoever_leaves_the_screen_leaves_the_server(tmp_path: Path) -> None:
+    with foreground(plan_of(tmp_path / "run"), "screen") as it:
+        code, _, talk = it.end()
+        run = it.run
+        assert code == 0
+        assert f"a screen on {tmp_path / 'run'}" in talk
+        assert f"end it with: kill {run.started.supervisor_pid}" in talk
+        run.ready()
 
 
 def test_a_lost_terminal_takes_the_foreground_and_leaves_the_server(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ class Server(Launched):
 
     def serving(self) -> None:
         """Until it is ready."""
-        end = self.until(lambda p: p.state != "starting", "the server is ready", START_S)
+        end = self.until(lambda p: p.state not in ("starting", "stalled"), "the server is ready", START_S)
         assert end.state == "serving", f"{end}\n{self.run.server_log.read_text(errors='replace')[-3000:]}"
 
     def complete(self, tokens: int) -> dict[str, Any]:
