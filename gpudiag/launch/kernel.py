@@ -1,9 +1,15 @@
-"""System calls of Linux that Python has no function for."""
+"""Small questions to the kernel that Python has no function for."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+from typing import Final
+
+from gpudiag.collect import procfs
+
+_MOST_FDS: Final = 4096
 
 _PR_SET_CHILD_SUBREAPER = 36
 """include/uapi/linux/prctl.h"""
@@ -26,3 +32,14 @@ def open_pidfd(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except OSError:
         return None
+
+
+def socket_inodes(pid: int) -> set[int]:
+    """Inodes of the sockets that a process has open. Raises OSError if it is gone or may not be looked at."""
+    found = set()
+    for name in os.listdir(f"/proc/{pid}/fd")[:_MOST_FDS]:
+        with contextlib.suppress(OSError):
+            target = procfs.text(os.fsencode(os.readlink(f"/proc/{pid}/fd/{name}")))
+            if target.startswith("socket:["):
+                found.add(int(target[8:-1]))
+    return found

@@ -12,17 +12,16 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpudiag.collect import proc_net, procfs
 from gpudiag.collect.deadline import Guard
 from gpudiag.collect.guard_protocol import StateReply, StateRequest
+from gpudiag.launch.kernel import socket_inodes
 from gpudiag.model.reading import Ok
 
 _MOST: Final = 10_000
 _SHM: Final = "/dev/shm/"  # noqa: S108  the kernel's own place, nothing is created there
-_MOST_FDS: Final = 4096
 _RENDEZVOUS: Final = re.compile(rb"init_method=file://(/[\w./-]{1,200})")
 """vLLM 0.32: 'distributed_init_method=file:///tmp/vllm_dist_...'."""
 
@@ -90,20 +89,9 @@ class Leftovers:
         inodes: set[int] = set()
         for pid in pids:
             with contextlib.suppress(OSError):
-                inodes |= _socket_inodes(pid)
+                inodes |= socket_inodes(pid)
         if not inodes:
             return set()
         with contextlib.suppress(OSError):
             return {s.local for s in proc_net.unix_sockets("self") if s.inode in inodes and s.local.startswith("/")}
         return set()
-
-
-def _socket_inodes(pid: int) -> set[int]:
-    found = set()
-    folder = Path(f"/proc/{pid}/fd")
-    for name in os.listdir(folder)[:_MOST_FDS]:
-        with contextlib.suppress(OSError):
-            target = procfs.text(os.fsencode(os.readlink(folder / name)))
-            if target.startswith("socket:["):
-                found.add(int(target[8:-1]))
-    return found

@@ -5,10 +5,11 @@ Everything that talks to the server does so on a thread of its own, with a deadl
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ from msgspec import Struct
 from gpudiag.collect import procfs
 from gpudiag.collect.http_ask import HttpError, Reply, ask
 from gpudiag.collect.metrics import read_metrics
+from gpudiag.launch.kernel import socket_inodes
 from gpudiag.model.metrics import ServerMetrics, serving_between
 from gpudiag.model.reading import Failed, Ok, Unavailable
 from gpudiag.model.run import LaunchPlan, Serving
@@ -116,30 +118,38 @@ class Door:
         except (msgspec.DecodeError, LookupError, TypeError):
             return Answer(status=404, error="/v1/models names no model")
 
-    def listens(self) -> bool:
-        """Whether somebody listens on the server's port: a server that logs only errors does not say that it came up."""
-        return bool(self._count(_LISTEN))
+    def listens(self, pids: Iterable[int]) -> bool:
+        """Whether one of these processes listens on the server's port, and not somebody else."""
+        listening = {inode for state, inode in self._connections() if state == _LISTEN}
+        for pid in pids if listening else ():
+            with contextlib.suppress(OSError):
+                if listening & socket_inodes(pid):
+                    return True
+        return False
 
     def clients(self) -> int | None:
         """TCP connections that clients have open to the server's port; None where they cannot be counted.
 
         The kernel walks through its whole table for this, tens of milliseconds where that is large: ask `sockets` first.
         """
-        return self._count(_ESTABLISHED)
+        try:
+            return sum(state == _ESTABLISHED for state, _ in self._connections())
+        except OSError:
+            return None
 
-    def _count(self, state: bytes) -> int | None:
-        port, count = b":%04X" % self.port, 0
+    def _connections(self) -> Iterator[tuple[bytes, int]]:
+        """State and inode of every TCP socket whose local port is the server's. Raises OSError."""
+        port = b":%04X" % self.port
         for name in ("tcp", "tcp6"):
             try:
                 raw = procfs.read_all(f"/proc/net/{name}", _TCP_LIMIT)
-            except OSError:
-                if name == "tcp":
-                    return None
+            except FileNotFoundError:
+                # A kernel without IPv6 has no tcp6.
                 continue
             for line in raw.splitlines()[1:]:
-                fields = line.split(None, 4)
-                count += len(fields) > 3 and fields[3] == state and fields[1].endswith(port)
-        return count
+                fields = line.split(None, 10)
+                if len(fields) > 9 and fields[1].endswith(port):
+                    yield fields[3], int(fields[9])
 
     def sockets(self) -> bytes:
         """Something cheap that changes when a connection comes or goes: how many TCP sockets this net namespace uses."""
@@ -201,13 +211,16 @@ class ServingWatch:
         """Whether nothing that was asked stays without an answer."""
         return self._unwell_since is None and (self._canary is None or self._canary.took_s < UNANSWERED_S)
 
-    def listens(self) -> bool:
-        """Whether the server's port is open; it is looked at now and then."""
+    def listens(self, pids: Iterable[int]) -> bool:
+        """Whether the server's port is open, which a server that logs only errors does not say; asked now and then."""
         now = time.monotonic()
         if now - self._counted_at < METRICS_EVERY_S:
             return False
         self._counted_at = now
-        return self._door.listens()
+        try:
+            return self._door.listens(pids)
+        except OSError:
+            return False
 
     def knock(self) -> None:
         """Send a canary now, unless one is under way."""

@@ -233,7 +233,7 @@ class Supervisor:
             self.desk.want(why)
         elif self.state == "stalled" and self.start_watch.moved and not self._stopped:
             self._goes_on()
-        if self.clock.listening or self.serving.listens():
+        if self.clock.listening or self.serving.listens(t.pid for t in self.tree.alive if t.main):
             self.clock.listening = True
             self._await_answer()
 

@@ -154,6 +154,21 @@ def test_a_server_without_clients_is_left_in_peace(tmp_path: Path) -> None:
         assert b"vllm:tokens 1\n" in run.fetch("/metrics")
 
 
+def test_a_server_that_logs_nothing_is_ready_when_it_answers(tmp_path: Path) -> None:
+    with launched(plan_of(tmp_path / "run", argv=("--fault", "mute"))) as run:
+        run.ready()
+        assert run.run.server_log.read_bytes() == b""
+
+
+def test_somebody_else_on_the_port_is_not_the_server(tmp_path: Path) -> None:
+    with launched(plan_of(tmp_path / "one")) as other:
+        other.ready()
+        plan = plan_of(tmp_path / "two", argv=("--fault", "hang"), port=other.plan.port)
+        with launched(plan) as run:
+            end = run.until(lambda p: p.state == "stalled", "the hang is found")
+            assert "ready" not in [p.phase for p in end.phases]
+
+
 def test_a_killed_root_leaves_no_orphan_and_no_litter(tmp_path: Path) -> None:
     name = f"gpudiag-test-litter-{os.getpid()}"
     with launched(plan_of(tmp_path / "run", argv=("--litter", name))) as run:

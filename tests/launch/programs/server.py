@@ -7,6 +7,7 @@ The root asks every rank for each request and answers when all have. FAULT is wh
 crash        a rank raises at once; the root says so and ends with 1
 syntax       the root itself fails with a SyntaxError before it starts anybody
 hang         a rank waits for a lock that nobody gives back, before the server is ready
+mute         nothing of it all is logged
 wedge        a rank takes the second request and waits for a lock that nobody gives back
 litter       the root maps shared memory and binds a socket, and is killed with them
 stubborn     the root ignores SIGINT and SIGTERM
@@ -30,6 +31,8 @@ from typing import Any
 
 
 def log(tag: str, text: str) -> None:
+    if "mute" in sys.argv:
+        return
     stamp = time.strftime("%m-%d %H:%M:%S")
     print(f"({tag} pid={os.getpid()}) INFO {stamp} [server.py:1] {text}", file=sys.stderr, flush=True)
 
