@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Final, NoReturn
 
 import msgspec
@@ -248,7 +250,7 @@ class Dumper:
             user=request.uid if other else None,
             group=request.gid if other else None,
             extra_groups=[] if other else None,
-            preexec_fn=dying_with_me(),  # noqa: PLW1509  it calls nothing that another thread may have locked
+            preexec_fn=_before_debugger(),  # noqa: PLW1509  it calls nothing that another thread may have locked
         ) as debugger:
             try:
                 out, err = debugger.communicate(timeout=max(0.1, due - time.monotonic()))
@@ -263,6 +265,17 @@ class Dumper:
         while (alive := _alive(self._request.pid)) and time.monotonic() < due:
             time.sleep(_POLL_S)
         return not alive
+
+
+def _before_debugger() -> Callable[[], None]:
+    """It dies with this process, and leaves no core file of its own: cuda-gdb aborts on a dump that is cut off."""
+    die = dying_with_me()
+
+    def before_exec() -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        die()
+
+    return before_exec
 
 
 def _alive(pid: int) -> bool:

@@ -153,7 +153,9 @@ class Session:
                 "culprits": culprits,
                 "stopped_s": report["cost"]["stopped_s"],
                 "title": verdict["title"],
-                "right": verdict["code"] in codes and (rank is None or rank in culprits),
+                "right": verdict["code"] in codes
+                and (rank is None or rank in culprits)
+                and (not name.startswith("serving") or verdict["status"] == "healthy"),
             }
         except (ValueError, KeyError, TypeError) as error:
             row |= {"right": False, "title": f"no report: {error!r} {stderr[-300:]}"}

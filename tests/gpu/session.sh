@@ -11,6 +11,9 @@ cd "$(dirname "$0")/../.." || exit 2
 out=${1:?directory for the evidence} archive=${2:-} skip=" ${SKIP:-} "
 work=$(mktemp -d /tmp/gpudiag-session.XXXX)
 began=$SECONDS
+# `pip install --target` puts programs where no PATH leads.
+for place in $(tr : ' ' <<<"${PYTHONPATH:-}"); do PATH=$PATH:$place/bin; done
+command -v py-spy >/dev/null || { echo "py-spy is not on PATH: no stacks, no verdicts" >&2; exit 2; }
 say() { echo "== $((SECONDS - began)) s: $*"; }
 
 if [ -n "$archive" ]; then
@@ -28,8 +31,8 @@ case $skip in *" dumps "*) ;; *)
     tar czf "$out/scenarios.tgz" -C "$work" scenes 2>/dev/null
     find "$work/pytest" -name 'core.*' | sort | while read -r core; do
         echo "## $core $(stat -c %s "$core")"
-        timeout 20 cuda-gdb -nx -batch -iex 'set auto-load off' -ex "target cudacore $core" -ex 'info cuda kernels' \
-            -ex 'cuda kernel 0' -ex 'backtrace 4' -ex 'cuda kernel 1' -ex 'backtrace 4'
+        (ulimit -c 0; timeout 20 cuda-gdb -nx -batch -iex 'set auto-load off' -ex "target cudacore $core" -ex 'info cuda kernels' \
+            -ex 'cuda kernel 0' -ex 'backtrace 4' -ex 'cuda kernel 1' -ex 'backtrace 4')
         echo "## status $?"
     done >"$out/dumps.txt" 2>&1
     core=$(find "$work/pytest" -name 'core.*' | head -n 1)
@@ -37,7 +40,7 @@ case $skip in *" dumps "*) ;; *)
         for part in 1000 1000000 50000000; do
             head -c $part "$core" >"$work/cut"
             echo "## the first $part bytes"
-            timeout 20 cuda-gdb -nx -batch -iex 'set auto-load off' -ex "target cudacore $work/cut" -ex 'info cuda kernels'
+            (ulimit -c 0; timeout 20 cuda-gdb -nx -batch -iex 'set auto-load off' -ex "target cudacore $work/cut" -ex 'info cuda kernels')
             echo "## status $?"
         done >>"$out/dumps.txt" 2>&1
     fi

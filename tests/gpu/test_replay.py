@@ -1,8 +1,10 @@
 """Recordings of real hangs on two H200s, judged again: the verdicts that were right on the machine stay right.
 
 h200x2: this suite's own scenarios (tests/gpu/test_scenarios.py), recorded by `gpudiag attach --record`, two looks each, those
-named -confirmed three. converted: earlier evidence of the same machine in another form, with one look at /proc and two at
-NCCL where both were kept; what was read once is in the last look only, so 'insufficient' is a right answer there.
+named -confirmed three. h200x2_armed: ranks asked for their flight recorder; h200x2_dumped: armed ranks, with `--kernel-dump`.
+h200x2_sglang: SGLang 0.5.17 --tp 2 with EAGLE-3 (tests/gpu/serve.py), attached to while it ran. converted: earlier evidence of
+the same machine in another form, with one look at /proc and two at NCCL where both were kept; what was read once is in the last
+look only, so 'insufficient' is a right answer there.
 """
 
 from __future__ import annotations
@@ -48,6 +50,22 @@ CONVERTED: dict[str, tuple[str | None, str, set[int]]] = {
     "vllm_stopped_tp1": ("GPD305", "finding", {1}),
 }
 WITHHELD = Unavailable(reason="withheld", help="")
+
+
+DUMPED: dict[str, tuple[str, str | None, int | None]] = {
+    "stuck_kernel": ("GPD310", "wait_for_flag", 9),
+    "other_kernel": ("GPD310", "at::cuda::(anonymous namespace)::spin_kernel", None),
+    "missing_rank": ("GPD301", None, None),
+}
+"""Code, kernel, and line of its source; the culprit is rank 1."""
+SGLANG: dict[str, tuple[str | None, str, str, set[int]]] = {
+    "starting": (None, "insufficient", "starting", set()),
+    "serving": (None, "healthy", "serving", set()),
+    "idle": ("GPD318", "finding", "idle", set()),
+    "stopped": ("GPD305", "finding", "hung", {1}),
+    "killed": ("GPD304", "finding", "hung", {1}),
+}
+"""Code, status, state of the server, culprits."""
 
 
 def observation(path: Path) -> Observation:
@@ -119,6 +137,50 @@ def test_ranks_asked_for_their_flight_recorder(name: str, code: str | None, culp
     report = judged(observation(RECORDINGS / "h200x2_armed" / f"{name}.gpudiag"))
     assert report.verdict.code == code, report.verdict.title
     assert {c.rank for c in report.verdict.culprits} == culprits
+
+
+@pytest.mark.parametrize("name", sorted(DUMPED))
+def test_ranks_that_wrote_a_cuda_core_dump(name: str) -> None:
+    """Two H200s, driver 580, cuda-gdb 13.0: three looks, then the dumps; a rank with a kernel on its GPU was aborted."""
+    code, kernel, line = DUMPED[name]
+    seen = observation(RECORDINGS / "h200x2_dumped" / f"{name}.gpudiag")
+    verdict = judged(seen).verdict
+    assert (verdict.code, [c.rank for c in verdict.culprits], verdict.confidence) == (code, [1], "strong"), verdict.title
+    (culprit,) = verdict.culprits
+    assert culprit.kernel == kernel
+    assert line is None or culprit.line == line
+    assert isinstance(seen.last.kernels, Ok)
+    assert all(d.ended == bool(d.kernels) and 0.5 < d.wrote_s < 5 for d in seen.last.kernels.value)
+
+
+@pytest.mark.parametrize("name", sorted(DUMPED))
+def test_without_the_dump_no_kernel_is_named(name: str) -> None:
+    seen = observation(RECORDINGS / "h200x2_dumped" / f"{name}.gpudiag")
+    verdict = judged(each(seen, lambda s: replace(s, kernels=NOT_ASKED))).verdict
+    assert verdict.code == {"stuck_kernel": "GPD311"}.get(name, DUMPED[name][0])
+    assert all(c.kernel is None for c in verdict.culprits)
+
+
+@pytest.mark.parametrize("name", sorted(SGLANG))
+def test_a_real_sglang_that_was_attached_to(name: str) -> None:
+    code, status, state, ranks = SGLANG[name]
+    report = judged(observation(RECORDINGS / "h200x2_sglang" / f"{name}.gpudiag"))
+    assert report.target is not None
+    assert (report.verdict.code, report.verdict.status, report.target.state) == (code, status, state), report.verdict.title
+    assert {c.rank for c in report.verdict.culprits} == ranks
+    assert report.cost.stopped_s == 0
+
+
+@pytest.mark.parametrize("change", [no_counters, no_gpus, no_nccl, neither, no_stacks])
+@pytest.mark.parametrize("name", [*(f"h200x2_dumped/{n}" for n in DUMPED), *(f"h200x2_sglang/{n}" for n in SGLANG)])
+def test_what_came_later_with_evidence_withheld(name: str, change: object) -> None:
+    folder, _, scenario = name.partition("/")
+    verdict = judged(each(observation(RECORDINGS / f"{name}.gpudiag"), change)).verdict
+    code = DUMPED[scenario][0] if folder.endswith("dumped") else SGLANG[scenario][0]
+    assert verdict.code == code or verdict.status == "insufficient" or verdict.code in _WEAKER.get(scenario, ()), verdict
+
+
+_WEAKER = {"stuck_kernel": ("GPD311",), "starting": ("GPD314", "GPD315", "GPD316")}
 
 
 def test_every_scenario_has_a_recording() -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gpudiag.collect import cuda_gdb
-from tests.kernel_dump.recorded import kernels, output
+from tests.kernel_dump.recorded import TEXTS, kernels, output
 
 
 def test_a_kernel_with_its_source_line() -> None:
@@ -38,6 +38,25 @@ def test_no_table_is_not_no_kernel() -> None:
         cuda_gdb.parse("No CUDA kernels.\n", "")
     with pytest.raises(cuda_gdb.CudaGdbError, match="no table"):
         cuda_gdb.parse("", "")
+
+
+def test_a_dump_that_is_cut_off_ends_cuda_gdb() -> None:
+    """Version 13.0 fails an assertion of its own on the first megabytes of a dump."""
+    stdout, stderr = ((TEXTS / f"cut_off.{kind}").read_text() for kind in ("txt", "err"))
+    with pytest.raises(cuda_gdb.CudaGdbError, match="internal-error: initialize: Assertion"):
+        cuda_gdb.parse(stdout, stderr)
+
+
+def test_a_kernel_in_an_anonymous_namespace() -> None:
+    (kernel,) = kernels("other_kernel", 1)
+    assert (kernel.name, kernel.line) == ("at::cuda::(anonymous namespace)::spin_kernel", None)
+    assert kernel.function == "at::cuda::(anonymous namespace)::spin_kernel"
+
+
+def test_a_turn_that_is_refused_changes_nothing() -> None:
+    """`cuda kernel 1` where there is only kernel 0, and the trace after it."""
+    (kernel,) = kernels("refused_turn", 1)
+    assert (kernel.name, kernel.file, kernel.line) == ("wait_for_flag", "/tmp/job/stuck0.py", 9)
 
 
 def test_the_places_of_several_kernels_go_to_their_own() -> None:
