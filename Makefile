@@ -6,17 +6,19 @@
 #   make test-servers   real vLLM and SGLang on this CPU, broken on purpose: half an hour, 8 GB of disk   (SERVERS_ARGS='-m few')
 #   make check     lint, types, import rules, packaging
 #   make accuracy  how often it is right about faults that were planted   (RUNS=3)
+#   make fuzz      damaged input for every parser                   (SECONDS=300)
 #   make bench     what gpudiag costs
 #   make format    what ruff can mend by itself
 #   make clean     remove the environment and the caches
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-servers check accuracy bench format clean rebuild
+.PHONY: help demo test test-servers check accuracy fuzz bench format clean rebuild
 
 VENV ?= .venv
 SCENARIO ?=
 SERVERS_ARGS ?= -m servers
 RUNS ?= 3
+SECONDS ?= 300
 PYTEST_ARGS ?= -n 2
 # The tests with real collectives need torch. Its CPU build is enough; pip takes what the configured index offers.
 TORCH ?= yes
@@ -60,6 +62,9 @@ check: $(TEST_READY)
 
 accuracy: $(TEST_READY)
 	$(BIN)/python -m tests.faults.accuracy --runs $(RUNS)
+
+fuzz: $(TEST_READY)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 bench: $(DEMO_READY)
 	@set -e; for b in benchmarks/*.py; do echo "$$b"; $(BIN)/python "$$b"; done

@@ -207,10 +207,11 @@ def _show(report: DoctorReport, output: Output, verbose: bool) -> None:
 def _load(path: Path) -> Facts:
     import msgspec
 
+    from gpudiag.model.decoding import decode_json
     from gpudiag.model.facts import FACTS_SCHEMA, Facts
 
     try:
-        facts = msgspec.json.decode(path.read_bytes(), type=Facts)
+        facts = decode_json(path.read_bytes(), Facts)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", help="gpudiag doctor --save-facts facts.json") from error
     except msgspec.DecodeError as error:

@@ -89,7 +89,10 @@ def _syscalls(pid: int, tids: tuple[int, ...]) -> dict[int, Syscall]:
 def parse_syscall(raw: bytes) -> Syscall | None:
     """A line of /proc/PID/task/TID/syscall: 'running', '-1 sp pc' (blocked outside a call), or number and six arguments."""
     fields = raw.split()
-    if len(fields) < 7 or fields[0].startswith(b"-"):
+    if len(fields) < 7 or not fields[0].isdigit():
         return None
     number = int(fields[0])
-    return Syscall(number=number, name=syscall_name(number), args=tuple(int(a, 16) for a in fields[1:7]))
+    try:
+        return Syscall(number=number, name=syscall_name(number), args=tuple(int(a, 16) for a in fields[1:7]))
+    except ValueError:
+        return None

@@ -31,7 +31,7 @@ def _parse_line(line: bytes) -> FileLock | None:
     if len(fields) < 6 or not fields[0].rstrip(b":").isdigit():
         return None
     device, _, inode = text(fields[5]).rpartition(":")
-    if not inode.isdigit() or not fields[4].removeprefix(b"-").isdigit():
+    if not (inode.isascii() and inode.isdigit()) or not fields[4].removeprefix(b"-").isdigit():
         return None
     return FileLock(
         id=int(fields[0].rstrip(b":")),

@@ -64,6 +64,8 @@ def parse_mountinfo(raw: bytes) -> dict[int, Mount]:
         if not dash or len(fields) < 6 or len(tail) < 2:
             continue
         major, _, minor = fields[2].partition(b":")
+        if not (fields[0].isdigit() and major.isdigit() and minor.isdigit()):
+            continue
         mount = Mount(
             id=int(fields[0]),
             device=device_name(int(major), int(minor)),

@@ -15,6 +15,7 @@ from gpudiag.collect.commands import run_all
 from gpudiag.collect.dwarf_layout import Described
 from gpudiag.collect.nccl_layout import FIELDS, SYMBOLS, Layout
 from gpudiag.collect.nccl_request import UnknownLibrary
+from gpudiag.model.decoding import decode_json
 
 DEADLINE_S: Final = 10.0
 _MOST_CACHED_BYTES: Final = 64 << 10
@@ -53,7 +54,7 @@ class Layouts:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
             self.refused[library.build_id] = said[-1][:200] if said else f"the reader ended with status {done.status}"
             return None
-        described = msgspec.json.decode(done.stdout, type=Described)
+        described = decode_json(done.stdout, Described)
         if described.build_id != library.build_id:
             self.refused[library.build_id] = "the file was replaced after it was loaded: its build-id is another one"
             return None
@@ -66,7 +67,7 @@ class Layouts:
     def _cached(self, identity: str) -> Layout | None:
         try:
             with (self._directory / f"{identity}.json").open("rb") as file:
-                layout = msgspec.json.decode(file.read(_MOST_CACHED_BYTES), type=Layout)
+                layout = decode_json(file.read(_MOST_CACHED_BYTES), Layout)
         except (OSError, msgspec.MsgspecError):
             return None
         return layout if _plausible(layout) else None

@@ -127,20 +127,23 @@ def parse_stat(raw: bytes) -> Stat:
 
 
 def parse_status(raw: bytes) -> Status:
-    """Parse /proc/PID/status. Lines that are missing (NSpid before Linux 4.1) give empty values."""
+    """Parse /proc/PID/status. Lines that are missing (NSpid before Linux 4.1) give empty values.
+
+    Raises ValueError for a line that is there and holds no number.
+    """
     uid = effective_uid = -1
     ns_pids: tuple[int, ...] = ()
     tracer_pid = cap_effective = 0
     for line in raw.split(b"\n"):
-        if line.startswith(b"Uid:"):
-            parts = line.split()
-            uid, effective_uid = int(parts[1]), int(parts[2])
-        elif line.startswith(b"NSpid:"):
-            ns_pids = tuple(int(n) for n in line.split()[1:])
-        elif line.startswith(b"TracerPid:"):
-            tracer_pid = int(line.split()[1])
-        elif line.startswith(b"CapEff:"):
-            cap_effective = int(line.split()[1], 16)
+        name, _, rest = line.partition(b":")
+        if name == b"Uid":
+            uid, effective_uid = (int(n) for n in rest.split()[:2])
+        elif name == b"NSpid":
+            ns_pids = tuple(int(n) for n in rest.split())
+        elif name == b"TracerPid":
+            tracer_pid = int(rest)
+        elif name == b"CapEff":
+            cap_effective = int(rest, 16)
     return Status(uid, effective_uid, ns_pids, tracer_pid, cap_effective)
 
 

@@ -52,7 +52,10 @@ def parse_dump(raw: bytes, existing: PathFilter) -> tuple[PyStack, ...]:
 
     Raises msgspec.DecodeError or msgspec.ValidationError on anything but a complete dump.
     """
-    threads = _decoder.decode(raw)
+    try:
+        threads = _decoder.decode(raw)
+    except RecursionError as error:
+        raise msgspec.DecodeError("nested too deeply") from error
     candidates = {
         path for thread in threads for frame in thread.frames for local in frame.locals or () if (path := _path(local.repr))
     }

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from gpudiag.model.communicator import COLLECTIVES, Communicator, MissingRank, Nccl, RasCommunicator
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.reading import Failed, Ok, Unavailable
 
 PORT: Final = 28028
@@ -109,7 +110,7 @@ def parse(body: bytes) -> Answer:
 
     Raises MsgspecError, ValueError, KeyError or TypeError.
     """
-    document = msgspec.json.decode(_MISSING_COMMA.sub(rb"\1,\2", body))
+    document = decode_json(_MISSING_COMMA.sub(rb"\1,\2", body))
     by_pid: dict[int, list[Communicator]] = {}
     communicators = []
     for entry in document["communicators"]:

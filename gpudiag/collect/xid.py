@@ -15,6 +15,8 @@ from gpudiag.model.reading import Failed, Ok, Unavailable
 XidReading: TypeAlias = Ok[tuple[XidEvent, ...]] | Unavailable | Failed
 
 _MOST_RECORDS: Final = 200_000
+_SHORT: Final = re.compile(rb"[0-9]{1,18}")
+"""Microseconds since boot."""
 _MOST_EVENTS: Final = 200
 _RECORD_BYTES: Final = 8192
 _XID: Final = re.compile(
@@ -68,7 +70,7 @@ def parse_records(records: Iterable[bytes]) -> tuple[XidEvent, ...]:
             continue
         head, _, text = record.partition(b";")
         fields = head.split(b",")
-        at_s = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else None
+        at_s = int(fields[2]) / 1e6 if len(fields) > 2 and _SHORT.fullmatch(fields[2]) else None
         line = text.split(b"\n", 1)[0]
         event = _event(line, at_s)
         if event is not None:

@@ -129,6 +129,6 @@ def p2p_caches(places: Places) -> tuple[P2pCache, ...]:
 def _pairs(path: Path) -> dict[str, bool] | None:
     try:
         read = json.loads(bounded(path, _JSON_BYTES))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return {str(k): v for k, v in read.items() if isinstance(v, bool)} if isinstance(read, dict) else None

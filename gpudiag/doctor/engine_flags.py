@@ -18,6 +18,7 @@ from gpudiag import config
 from gpudiag.doctor import probe
 from gpudiag.doctor.install import absolute
 from gpudiag.doctor.reads import bounded
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.flags import FlagTable
 from gpudiag.model.reading import Failed, Ok, Reading
 
@@ -87,7 +88,7 @@ def _key(python: str, engine: str, ask: tuple[str, ...], variables: Mapping[str,
 def _recall(file: Path) -> FlagTable | None:
     """What was remembered, if every file that it came from is still the same."""
     try:
-        kept = msgspec.json.decode(bounded(file, _MAX_CACHE), type=_Remembered)
+        kept = decode_json(bounded(file, _MAX_CACHE), _Remembered)
         for path, modified, size in kept.files:
             status = os.stat(path)
             if (status.st_mtime_ns, status.st_size) != (modified, size):

@@ -36,7 +36,7 @@ def _stale(path: Path, sources: Sources) -> CachedInfo | None:
     own = sources.file(module)
     try:
         stored = json.loads(bounded(path, _BYTES)).get("hash")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
     if own is None or stored not in hashes(own):
         return None

@@ -157,7 +157,7 @@ def _answer(ended: Ok[_Ended] | Unavailable | Failed, python: str, limit_s: floa
         return Failed(error=f"{python} ended with status {end.status}: {last}")
     try:
         read = json.loads(_object(end.answer))
-    except ValueError:
+    except (ValueError, RecursionError):
         return Failed(error=f"{python} did not answer in JSON: {end.answer[:200].decode('utf-8', 'replace')!r}")
     if not isinstance(read, dict) or read.get("schema") != SCHEMA:
         return Failed(error=f"{python} answered with another schema: {str(read)[:200]}")

@@ -11,6 +11,7 @@ from gpudiag.drafter import cost as costs
 from gpudiag.drafter.acceptance import by_counters, by_requests, domains, stretches
 from gpudiag.drafter.formulas import each_for, length_of_rate, rate_for
 from gpudiag.errors import UsageError
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.speculation import Acceptance, Estimate, Measurement, ServerRun, SpeculationReport
 from gpudiag.rules.speculation.shapes import shape_of
 
@@ -83,7 +84,7 @@ def saved_run(path: Path, option: str) -> ServerRun:
             body = opened.read(MOST_BYTES + 1)
         if len(body) > MOST_BYTES:
             raise UsageError(f"{option} {path}: larger than any report", help=help)
-        report = msgspec.json.decode(body, type=SpeculationReport)
+        report = decode_json(body, SpeculationReport)
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}", help=help) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from gpudiag.errors import UsageError
+from gpudiag.model.decoding import decode_json
 
 BUILT_IN: Final = "built in"
 MOST_BYTES: Final = 64 << 20
@@ -76,7 +77,7 @@ def _plain_line(line: bytes, number: int, name: str) -> Prompt:
 
 def _json_line(line: bytes, number: int, name: str) -> Prompt:
     try:
-        entry: Any = msgspec.json.decode(line)
+        entry: Any = decode_json(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise UsageError(f"{name}:{number}: no JSON", help=_HELP) from None
     messages = _messages(entry)

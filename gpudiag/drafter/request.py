@@ -18,6 +18,7 @@ from msgspec import Struct
 from gpudiag.collect.http_ask import Event, HttpError, RefusedError, events
 from gpudiag.drafter.prompts import Prompt
 from gpudiag.drafter.server import ServerInfo
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.speculation import RequestReading
 
 Endpoint = Literal["chat", "text"]
@@ -102,7 +103,7 @@ class _Answer:
 
     def take(self, event: Event) -> None:
         try:
-            said = msgspec.json.decode(event.data)
+            said = decode_json(event.data)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             self.problem = "an event that is no JSON"
             return
@@ -202,7 +203,7 @@ def _whole(value: object) -> int | None:
 def _said(body: bytes) -> str:
     """The message of an error in JSON, else the beginning of the body."""
     try:
-        return _message(msgspec.json.decode(body))
+        return _message(decode_json(body))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return body[:200].decode("utf-8", "replace").strip()
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from gpudiag.collect.http_ask import HttpError, Reply, ask
 from gpudiag.collect.metrics import read_metrics
 from gpudiag.errors import NoTargetError, NotInspectableError
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.metrics import ServerMetrics
 from gpudiag.model.reading import Failed, Ok
 from gpudiag.model.server import Engine
@@ -137,7 +138,7 @@ def _json(reply: Reply | None) -> dict[str, Any]:
     if reply is None or reply.status != 200:
         return {}
     try:
-        decoded = msgspec.json.decode(reply.body)
+        decoded = decode_json(reply.body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {}
     return decoded if isinstance(decoded, dict) else {}

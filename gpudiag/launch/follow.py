@@ -19,6 +19,7 @@ from gpudiag.launch.kernel import open_pidfd
 from gpudiag.launch.run_directory import RunDirectory
 from gpudiag.launch.start import Started
 from gpudiag.launch.status import DOING, size
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.report import Report
 from gpudiag.model.run import PhaseProgress, RunProgress
 
@@ -111,7 +112,7 @@ class _Teller:
             with contextlib.suppress(OSError):
                 self._show(_read(path.with_name(REPORT_TEXT)).decode("utf-8", "replace"))
         try:
-            return msgspec.json.decode(_read(path), type=Report)
+            return decode_json(_read(path), Report)
         except (OSError, msgspec.MsgspecError):
             return None
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gpudiag.launch.run_directory import replace_file, state_home
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.run import LaunchPlan
 
 MAX_BYTES: Final = 1 << 16
@@ -41,7 +42,7 @@ def load(path: Path) -> dict[str, float]:
     """Empty if there was no run before, or its file is not readable."""
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(MAX_BYTES), type=PhaseTimes).seconds
+            return decode_json(file.read(MAX_BYTES), PhaseTimes).seconds
     except (OSError, msgspec.MsgspecError):
         return {}
 

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from gpudiag.errors import UsageError
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.run import RunManifest, RunProgress
 
 T = TypeVar("T")
@@ -116,7 +117,7 @@ def replace_file(path: Path, data: bytes) -> None:
 def _read(path: Path, kind: type[T]) -> T | None:
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(MAX_FILE_BYTES), type=kind)
+            return decode_json(file.read(MAX_FILE_BYTES), kind)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

@@ -19,6 +19,7 @@ from gpudiag.collect import procfs
 from gpudiag.collect.http_ask import HttpError, Reply, ask
 from gpudiag.collect.metrics import read_metrics
 from gpudiag.launch.kernel import socket_inodes
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.metrics import ServerMetrics, serving_between
 from gpudiag.model.reading import Failed, Ok, Unavailable
 from gpudiag.model.run import LaunchPlan, Serving
@@ -110,7 +111,7 @@ class Door:
                 listed = self._ask("/v1/models", None, UNANSWERED_S)
                 if listed.status != 200:
                     return Answer(status=listed.status)
-                self._model = str(msgspec.json.decode(listed.body)["data"][0]["id"])
+                self._model = str(decode_json(listed.body)["data"][0]["id"])
             body = {"model": self._model, "prompt": "a", "max_tokens": 1, "temperature": 0}
             return Answer(status=self._ask("/v1/completions", body, CANARY_DEADLINE_S).status)
         except HttpError as error:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from gpudiag.logs.grammar import rank_of
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.log import NOBODY, DumpedThread, Place, Speaker, StackDump, TraceFrame
 
 MAX_THREADS: Final = 256
@@ -141,7 +142,7 @@ def from_json(data: bytes, source: int) -> StackDump | None:
     if len(data) > MAX_JSON_BYTES or not data.lstrip().startswith(b"["):
         return None
     try:
-        threads = msgspec.json.decode(data, type=list[_JsonThread])
+        threads = decode_json(data, list[_JsonThread])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if not threads:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from gpudiag.errors import RecordingError
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.log import ServerLog
 from gpudiag.model.snapshot import SNAPSHOT_SCHEMA, Observation
 from gpudiag.rules.log_verdict import explain_log
@@ -157,7 +158,7 @@ def _manifest(data: bytes, path: Path) -> Manifest:
 
 def _decode(data: bytes, kind: type[T], name: str, path: Path) -> T:
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decode_json(data, kind)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise RecordingError(f"{path} is damaged: {name} does not have the form of a recording ({_one_line(error)})") from error
 
