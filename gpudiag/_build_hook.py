@@ -1,4 +1,4 @@
-"""Puts probes/, kernels/ and runbooks/ into the wheel as data of gpudiag. Runs while building, is not shipped."""
+"""Puts probes/, kernels/, runbooks/ and torchside/ into the wheel as data of gpudiag. Runs while building, is not shipped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-KINDS = ("probes", "kernels", "runbooks")
+KINDS = ("probes", "kernels", "runbooks", "torchside")
 
 
 class AssetHook(BuildHookInterface[Any]):

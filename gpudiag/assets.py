@@ -1,4 +1,4 @@
-"""Finds the files that are shipped beside the code: probes, kernel sources and runbooks."""
+"""Finds the files that are shipped beside the code: probes, programs for torch, kernel sources and runbooks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Literal
 
 from gpudiag.errors import GpudiagError
 
-AssetKind = Literal["probes", "kernels", "runbooks"]
+AssetKind = Literal["probes", "kernels", "runbooks", "torchside"]
 
 _SUFFIXES: dict[AssetKind, frozenset[str]] = {
     "probes": frozenset({".py"}),
     "kernels": frozenset({".cu", ".cuh", ".py"}),
     "runbooks": frozenset({".md"}),
+    "torchside": frozenset({".py"}),
 }
 
 

@@ -14,6 +14,8 @@ SUBCOMMANDS: Final[dict[str, tuple[str, str]]] = {
     "plan": ("gpudiag.cli.drafter_plan", "What training a drafter takes, and the commands that do it."),
     "audit-data": ("gpudiag.cli.drafter_audit", "Are these conversations fit to train a drafter on?"),
     "audit-states": ("gpudiag.cli.drafter_states", "Are these hidden states fit to train a drafter on?"),
+    "replay": ("gpudiag.cli.drafter_replay", "Is the drafter at fault, or how it is served? Replayed on the server's own texts."),
+    "train": ("gpudiag.cli.drafter_train", "Does a short training on a server's own answers lift acceptance?"),
 }
 """Module and one line of help of each subcommand. The function has the subcommand's name, with _ for -."""
 

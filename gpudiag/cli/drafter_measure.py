@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from gpudiag import __version__
+from gpudiag.cli.api_key import headers_from
 from gpudiag.cli.drawing import drawing, put
 from gpudiag.cli.exits import exit_code
 from gpudiag.cli.output import Output, emit, output_options, say
@@ -255,17 +256,8 @@ def _plan(asked: Asked) -> Plan:
             deadline_s=asked.deadline_s,
         ),
         concurrency=min(asked.concurrency, len(chosen), asked.requests),
-        headers=_headers(asked.api_key_env),
+        headers=headers_from(asked.api_key_env),
     )
-
-
-def _headers(variable: str | None) -> dict[str, str]:
-    if variable is None:
-        return {}
-    key = os.environ.get(variable, "").strip()
-    if not key.isascii() or not key.isprintable() or not key:
-        raise UsageError(f"--api-key-env {variable}: the variable holds no key", help=f"export {variable}=...")
-    return {"Authorization": f"Bearer {key}"}
 
 
 def _progress() -> Progress:

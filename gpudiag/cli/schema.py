@@ -28,12 +28,13 @@ def printed_schema() -> dict[str, Any]:
     from gpudiag.model.doctor import CheckInfo, DoctorReport
     from gpudiag.model.drafter import DrafterReport
     from gpudiag.model.kernel_table import KERNELS_SCHEMA, KernelTable
+    from gpudiag.model.replay import TRAIN_SCHEMA, ReplayReport, TrainResult
     from gpudiag.model.report import REPORT_SCHEMA, Report
     from gpudiag.model.speculation import SpeculationReport
     from gpudiag.model.training_plan import PLAN_SCHEMA, TrainingPlan
 
-    reports = (Report, DoctorReport, DrafterReport, SpeculationReport)
-    others = {KernelTable: KERNELS_SCHEMA, Audit: AUDIT_SCHEMA, TrainingPlan: PLAN_SCHEMA}
+    reports = (Report, DoctorReport, DrafterReport, SpeculationReport, ReplayReport)
+    others = {KernelTable: KERNELS_SCHEMA, Audit: AUDIT_SCHEMA, TrainingPlan: PLAN_SCHEMA, TrainResult: TRAIN_SCHEMA}
     (report, *more, check), definitions = msgspec.json.schema_components(
         (*reports, *others, CheckInfo), ref_template="#/$defs/{name}"
     )

@@ -32,6 +32,8 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
     steps: int | None
     tree: bool
     drafts_per_round: int | None
+    topk: int = 1
+    """Children that each node of a tree of drafts keeps (SGLang); 1 for a chain."""
     notes: tuple[str, ...] = ()
 
 
@@ -88,7 +90,8 @@ def _sglang(
         model=model,
         metrics=metrics,
         steps=steps,
-        tree=(_count(info.get("speculative_eagle_topk")) or 1) > 1,
+        tree=(topk := _count(info.get("speculative_eagle_topk")) or 1) > 1,
+        topk=topk,
         drafts_per_round=nodes - 1 if nodes and steps else steps,
         notes=notes,
     )

@@ -137,6 +137,7 @@ CODES: Final[dict[str, str]] = {
     "GPD611": "drafter-quantization-inherited",
     "GPD612": "speculation-reading-inconclusive",
     "GPD613": "drafts-never-accepted",
+    "GPD614": "drafter-inputs-misaligned",
     "GPD701": "flag-unknown-to-version",
     "GPD702": "parallelism-exceeds-gpus",
     "GPD703": "watchdog-destroys-evidence",

@@ -71,6 +71,10 @@ STRENGTH: Final[dict[str, Confidence]] = {
     "speculation-counts": "proven",
     "timing": "strong",
     "timing-under-load": "weak",
+    # A replay: the fate of every draft of every round, reproduced; how many were accepted, reproduced; only something alike.
+    "draft-fates": "proven",
+    "draft-counts": "strong",
+    "draft-resemblance": "weak",
     # What is left after the rest was ruled out, and what is always done so.
     "elimination": "strong",
     "convention": "strong",

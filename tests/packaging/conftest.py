@@ -22,6 +22,7 @@ SAMPLES = {
     "probes": "check_sample.py",
     "kernels": "cuda/sample.cu",
     "runbooks": "GPD999-sample.md",
+    "torchside": "sample/step.py",
 }
 """One file of each kind that the copy gets besides what the checkout has, so that no test passes on an empty directory."""
 

@@ -25,6 +25,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "kernels/triton/add.py",
         "kernels/README.md",
         "runbooks/GPD301-rank-missing-at-collective.md",
+        "torchside/sample/step.py",
         "outside.py",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -39,6 +40,7 @@ def test_lists_what_is_an_asset_and_nothing_else(checkout: Path) -> None:
         "probes": ["check_module.py"],
         "kernels": ["cuda/copy.cu", "triton/add.py"],
         "runbooks": ["GPD301-rank-missing-at-collective.md"],
+        "torchside": ["sample/step.py"],
     }
 
 

@@ -1,0 +1,166 @@
+"""What a replay is judged to mean: each cause where it fires, and a twin with one fact changed where it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpudiag.drafter.replay_report import report_of
+from gpudiag.model.replay import Candidate, DraftCounts, Replay, Section
+from gpudiag.render.replay import text
+from gpudiag.rules.drafter.replayed import evaluate
+
+GOOD = DraftCounts(rounds=1000, at=(650, 430, 300))
+LOW = DraftCounts(rounds=1000, at=(330, 80, 20))
+KINDS = {
+    "layers": "GPD602",
+    "vocabulary": "GPD603",
+    "weights": "GPD605",
+    "feedback": "GPD608",
+    "norm": "GPD608",
+    "residual": "GPD608",
+    "embedding": "GPD610",
+    "shift": "GPD614",
+}
+
+
+def trained(counts: DraftCounts, *, times: float | None = 1.0, agrees: float | None = 1.0) -> Candidate:
+    return Candidate(
+        name="as trained",
+        kind="as-trained",
+        says="served as it was trained",
+        replayed=counts,
+        log_likelihood=None if times is None else -1.0,
+        times_less_likely=times,
+        agrees=agrees,
+    )
+
+
+def fault(
+    kind: str, counts: DraftCounts, *, times: float | None = 1.0, agrees: float | None = 1.0, drawn: bool = False
+) -> Candidate:
+    return Candidate(
+        name=f"a fault of {kind}", kind=kind, says=f"something about {kind}", replayed=counts, times_less_likely=times,
+        agrees=agrees, drawn=drawn,
+    )  # fmt: skip
+
+
+def made(*candidates: Candidate, measured: DraftCounts | None = None, **changes: Any) -> Replay:
+    own = next(c.replayed for c in candidates if c.kind == "as-trained")
+    replay = Replay(
+        draft="/models/draft",
+        target="/models/target",
+        texts=40,
+        tokens=4000,
+        steps=3,
+        topk=1,
+        draft_tokens=4,
+        learnt_layers=(2, 4, 5),
+        covered=1.0,
+        own_choice=1.0,
+        replayed=own,
+        low=own.length - 0.1,
+        high=own.length + 0.1,
+        measured=measured,
+        measured_from="rounds" if measured else "nothing",
+        candidates=candidates,
+        sections=(),
+        dtype="float32",
+        device="cpu",
+        took_s=1.0,
+    )
+    return msgspec.structs.replace(replay, **changes)
+
+
+def codes(replay: Replay) -> list[str]:
+    return [f.code for f in evaluate(replay)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fault_that_explains_the_server_is_the_verdict(kind: str) -> None:
+    (found,) = evaluate(made(fault(kind, LOW), trained(GOOD, times=1e9, agrees=0.5), measured=LOW))
+    assert (found.code, found.severity, found.confidence) == (KINDS[kind], "error", "proven")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_that_accepts_what_the_drafter_can_is_healthy(kind: str) -> None:
+    replay = made(trained(GOOD), fault(kind, LOW, times=1e9, agrees=0.5), measured=GOOD)
+    assert codes(replay) == []
+    assert report_of(replay, version="1").verdict.status == "healthy"
+
+
+def test_numerics_are_no_fault() -> None:
+    """Two implementations in bfloat16: a twin that reproduces a few rounds more is not the cause."""
+    near = fault("weights", GOOD, agrees=0.981)
+    assert codes(made(near, trained(GOOD, times=1e4, agrees=0.98), measured=GOOD)) == []
+    assert codes(made(fault("weights", LOW), trained(GOOD, times=1e4, agrees=0.9), measured=LOW)) == ["GPD605"]
+
+
+def test_two_causes_that_look_alike_are_both_named_and_weak() -> None:
+    rival = fault("weights", LOW, times=4.0)
+    (found,) = evaluate(made(fault("vocabulary", LOW), rival, trained(GOOD, times=1e9, agrees=0.5), measured=LOW))
+    assert (found.code, found.confidence) == ("GPD603", "weak")
+    assert "vocabulary" in found.title
+    assert "weights" in found.title
+    twin = msgspec.structs.replace(rival, times_less_likely=1e5)
+    (found,) = evaluate(made(fault("vocabulary", LOW), twin, trained(GOOD, times=1e9, agrees=0.5), measured=LOW))
+    assert (found.confidence, "weights" in found.title) == ("proven", False)
+
+
+def test_what_only_resembles_is_weak() -> None:
+    (found,) = evaluate(made(fault("embedding", LOW, drawn=True), trained(GOOD, times=1e9, agrees=0.5), measured=LOW))
+    assert found.confidence == "weak"
+
+
+def test_counts_alone_prove_nothing() -> None:
+    best = fault("layers", LOW, agrees=None)
+    (found,) = evaluate(made(best, trained(GOOD, times=1e9, agrees=None), measured=LOW, measured_from="counters"))
+    assert (found.code, found.confidence) == ("GPD602", "strong")
+
+
+def test_a_server_that_nothing_explains() -> None:
+    best = fault("layers", LOW, agrees=0.7)
+    (found,) = evaluate(made(best, trained(GOOD, times=1e9, agrees=0.5), measured=LOW))
+    assert (found.code, found.severity) == ("GPD612", "info")
+    twin = msgspec.structs.replace(best, agrees=0.97)
+    assert codes(made(twin, trained(GOOD, times=1e9, agrees=0.5), measured=LOW)) == ["GPD602"]
+
+
+def test_a_low_drafter_that_is_served_right_is_the_limit() -> None:
+    assert codes(made(trained(LOW), measured=LOW)) == ["GPD606"]
+    assert codes(made(trained(LOW, times=None, agrees=None))) == ["GPD606"], "the replay alone knows that, too"
+    assert codes(made(trained(GOOD), measured=GOOD)) == []
+
+
+def test_files_that_do_not_say_what_the_drafter_learnt() -> None:
+    better = fault("layers", GOOD, times=1e9, agrees=0.5)
+    (found,) = evaluate(made(trained(LOW), better, measured=LOW))
+    assert found.code == "GPD602"
+    assert "files do not say" in found.title
+    twin = msgspec.structs.replace(better, replayed=DraftCounts(rounds=1000, at=(350, 90, 25)))
+    assert codes(made(trained(LOW), twin, measured=LOW)) == ["GPD606"]
+
+
+def place(name: str, *at: int) -> Section:
+    return Section(by="position", name=name, acceptance=DraftCounts(rounds=200, at=at))
+
+
+def test_a_drafter_that_loses_long_texts() -> None:
+    falling = (place("0-63", 120, 80, 50), place("64-127", 110, 70, 40), place("256-511", 10, 1, 0))
+    assert codes(made(trained(GOOD), measured=GOOD, sections=falling)) == ["GPD609"]
+    even = (*falling[:2], place("256-511", 100, 60, 40))
+    assert codes(made(trained(GOOD), measured=GOOD, sections=even)) == []
+
+
+def test_the_page_is_plain_and_narrow() -> None:
+    sections = (place("0-63", 120, 80, 50), Section(by="domain", name="co\x1b[31mde", acceptance=GOOD))
+    replay = made(fault("layers", LOW), trained(GOOD, times=1e9, agrees=0.5), measured=LOW, sections=sections, covered=0.97)
+    page = text(report_of(replay, version="1"), plain=True)
+    assert page.isascii()
+    assert "\x1b" not in page
+    assert max(map(len, page.splitlines())) <= 80
+    assert "GPD602" in page
+    assert "measured, round by round" in page
+    assert "\x1b[" in text(report_of(replay, version="1"), color=True)

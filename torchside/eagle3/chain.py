@@ -1,0 +1,80 @@
+"""Which of a drafter's drafts a text confirms, from every place where a server could have started a round.
+
+Feeding the text itself is exact for a chain: a draft is only looked at while all before it were right. Index i stands after the
+hidden state of token i and the input of token i + 1; the first draft of a round that starts there is for token i + 2.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.nn.functional import embedding
+
+
+def ahead(x, by=1):
+    """X [B, T, ...] with every entry `by` places earlier, zeros at the end."""
+    if not by:
+        return x
+    moved = torch.zeros_like(x)
+    moved[:, :-by] = x[:, by:]
+    return moved
+
+
+def steps(drafter, captured, embedded, following, count):
+    """Logits of each step for all positions at once: yields [B, T, V_d].
+
+    `embedded` [B, T, H] is the input of step 0 (right: token i + 1 at index i), `following` that of step 1 (token i + 2).
+
+    Step j at index i sees the keys of step 0 up to i, and those of steps 1 to j at i alone: what a server's cache holds then.
+    """
+    hidden = drafter.start(captured)
+    first = None
+    later = []
+    length = embedded.shape[1]
+    positions = torch.arange(length, device=embedded.device)
+    hidden_from_future = torch.ones(length, length, dtype=torch.bool, device=embedded.device).triu(1)
+    scale = 1 / math.sqrt(drafter.head_dim)
+    for j in range(count):
+        q, k, v, residual = drafter.project(embedded, hidden, positions + j)
+        if first is None:
+            first = (k, v)
+        else:
+            later.append((k, v))
+        scores = torch.einsum("bthd,bshd->bhts", q, first[0]) * scale
+        scores = scores.masked_fill(hidden_from_future, -math.inf)
+        own = [(q * key).sum(-1).transpose(1, 2)[..., None] * scale for key, _ in later]
+        weights = torch.cat([scores, *own], -1).float().softmax(-1).to(q.dtype)
+        attended = torch.einsum("bhts,bshd->bthd", weights[..., :length], first[1])
+        for n, (_, value) in enumerate(later):
+            attended = attended + weights[..., length + n].transpose(1, 2)[..., None] * value
+        hidden, logits = drafter.finish(attended, residual)
+        yield logits
+        embedded, following = following, ahead(following)
+
+
+@torch.no_grad()
+def accepted(served, captured, ids, count):
+    """How many of `count` drafts the text confirms from each index, [B, T]; meaningful where i + 1 + count < T."""
+    captured, embedded, following = inputs(served, captured, ids)
+    wanted = ahead(ids, 2)
+    right = []
+    for logits in steps(served.drafter, captured, embedded, following, count):
+        right.append(served.drafter.target_ids(logits.argmax(-1)) == wanted)
+        wanted = ahead(wanted)
+    return torch.stack(right, -1).int().cumprod(-1).sum(-1)
+
+
+def inputs(served, captured, ids):
+    """What the first and the second step read: states [B, T, n * H_t], inputs of step 0 and of step 1 [B, T, H].
+
+    A server that pairs tokens and states wrongly does so where it reads the target's states only: later steps are fed with its
+    own drafts. shift 0 pairs a state with the token that made it; 2 pairs a token with the state before the right one.
+    """
+    table = served.embedding
+    if served.shift == 2:
+        late = torch.zeros_like(captured)
+        late[:, 1:] = captured[:, :-1]
+        captured = late
+    embedded = embedding(ahead(ids, min(served.shift, 1)), table)
+    return captured, embedded, embedding(ahead(ids, 2), table)
