@@ -60,7 +60,9 @@ def put(info: ServerInfo, plan: Plan, progress: Progress) -> ServerRun:
     readings = _padded(readings, info.steps)
     steps = info.steps if info.steps is not None else max((len(r.accepted_at) for r in readings if r.rounds), default=None)
     counted = grown(before.generated_tokens, after.generated_tokens) if before and after else None
-    told = all(r.problem is None for r in readings)
+    ours = sum(r.tokens for r in readings)
+    # Fewer than ours: this version counts otherwise, or late, and says nothing about others.
+    told = all(r.problem is None for r in readings) and counted is not None and counted >= ours
     return ServerRun(
         url=info.url,
         engine=info.engine,
@@ -80,7 +82,7 @@ def put(info: ServerInfo, plan: Plan, progress: Progress) -> ServerRun:
         drafts_per_round=info.drafts_per_round if info.drafts_per_round is not None else steps,
         counters=_between(before, after),
         tokens_counted=counted,
-        tokens_of_others=counted - sum(r.tokens for r in readings) if counted is not None and told else None,
+        tokens_of_others=counted - ours if counted is not None and told else None,
         took_s=time.monotonic() - started,
         notes=(*info.notes, *_notes(before, readings)),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -115,4 +116,51 @@ def chain_vllm(*, per_request: bool, metrics: tuple[bytes, ...] | None = None) -
         gets={"/v1/models": VLLM_MODELS, "/version": b'{"version":"0.32.0"}'},
         posts=answers,
         metrics=bodies if metrics is None else metrics,
+    )
+
+
+def sglang_events(steps: tuple[int, ...], *, details: bool) -> bytes:
+    """A chat answer as SGLang 0.5.23 streams it by its source (srt/entrypoints/openai/serving_chat.py): not a recorded one.
+
+    `steps` are the accepted drafts of each round of a chain of three. EAGLE-3 of SGLang needs a GPU.
+    """
+    events: list[dict[str, object]] = []
+    tokens = 1
+    for accepted in (None, *steps):
+        tokens += 0 if accepted is None else accepted + 1
+        usage = {"prompt_tokens": 9, "completion_tokens": tokens, "total_tokens": 9 + tokens}
+        events.append({"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": None}], "usage": usage})
+    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+    if details:
+        counts = {
+            "spec_accept_rate": sum(steps) / (3 * len(steps)),
+            "spec_accept_length": tokens / len(steps),
+            "spec_num_correct_drafts": sum(steps),
+            "spec_num_proposed_drafts": 3 * len(steps),
+            "spec_verify_ct": len(steps),
+            "spec_correct_drafts_histogram": [steps.count(n) for n in range(max(steps) + 1)],
+        }
+        events.append({"choices": [], "sglext": {"spec_tokens_details": counts}})
+    events.append({"choices": [], "usage": usage})
+    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events) + b"data: [DONE]\n\n"
+
+
+def sglang(steps: tuple[int, ...], *, details: bool, posts: int = 1, **arguments: object) -> Script:
+    """A server with the /metrics and /server_info that SGLang 0.5.17 gave on two H200s, moved on by each answer.
+
+    `arguments` replace those of the recorded server.
+    """
+    info = {**json.loads(recorded("sglang-0.5.17-eagle3-server_info.json")), **arguments}
+    metrics = recorded("sglang-0.5.17-eagle3-metrics.txt")
+    bodies = []
+    for count in range(posts + 1):
+        body = metrics.replace(b'tiny/target"} 1664.0', b'tiny/target"} %d.0' % (1664 + count * (1 + sum(steps) + len(steps))))
+        bodies.append(body.replace(b'tiny/target"} 1212.0', b'tiny/target"} %d.0' % (1212 + count * len(steps))))
+    return Script(
+        gets={
+            "/v1/models": b'{"object":"list","data":[{"id":"/models/tiny/target","owned_by":"sglang"}]}',
+            "/server_info": json.dumps(info).encode(),
+        },
+        posts={"/v1/chat/completions": sglang_events(steps, details=details)},
+        metrics=tuple(bodies),
     )

@@ -16,7 +16,7 @@ from gpudiag.drafter.run import Plan
 from gpudiag.drafter.server import inspect
 from gpudiag.errors import NoTargetError, NotInspectableError
 from gpudiag.model.speculation import RequestReading, ServerRun
-from tests.drafter.replayed import Script, chain_vllm, recorded, serving
+from tests.drafter.replayed import Script, chain_vllm, recorded, serving, sglang
 
 PROMPTS = tuple(Prompt(number=n, messages=(Message(role="user", content="def hello"),), domain="code") for n in range(1, 9))
 
@@ -186,3 +186,50 @@ def test_length_is_told_apart_by_context() -> None:
     short, long = acceptance.stretches(served)
     assert (short.since, short.rounds, short.length.value) == (0, 2, 14.5)
     assert (long.since, long.rounds, long.length.value) == (128, 2, 2.0)
+
+
+STEPS = (0, 2, 1, 0, 0, 1, 2, 0)
+
+
+def test_sglang_tells_the_rounds_of_a_chat() -> None:
+    served = put(sglang(STEPS, details=True, posts=3), requests=2)
+    assert (served.engine, served.version, served.steps, served.tree, served.tokens_of_others) == (
+        "sglang",
+        "0.5.17",
+        3,
+        False,
+        0,
+    )
+    for reading in served.requests:
+        assert (reading.counted_by, reading.rounds, reading.drafted, reading.accepted) == ("response", 8, 24, 6)
+        # The histogram ends at two; the third position of a chain of three is there all the same.
+        assert (reading.accepted_at, reading.steps) == ((4, 2, 0), STEPS)
+    m = measurement(served)
+    assert m.acceptance is not None
+    (whole,) = m.others
+    # The counters know rounds and tokens only, and come to the same length.
+    assert (m.acceptance.length.value, whole.length.value, whole.rounds, whole.survival) == (1.75, 1.75, 16, ())
+
+
+def test_an_sglang_that_does_not_tell_is_counted_without_positions() -> None:
+    served = put(sglang(STEPS, details=False, posts=3), requests=2)
+    m = measurement(served)
+    assert m.acceptance is not None
+    assert [r.counted_by for r in served.requests] == ["counters", "counters"]
+    assert (m.acceptance.length.value, m.acceptance.rounds, m.acceptance.survival, m.shape) == (1.75, 16, (), None)
+
+
+def test_a_tree_has_depth_and_nodes() -> None:
+    tree = {"speculative_num_steps": 5, "speculative_eagle_topk": 4, "speculative_num_draft_tokens": 8}
+    served = put(sglang(STEPS, details=True, posts=2, **tree))
+    assert (served.steps, served.tree, served.drafts_per_round) == (5, True, 7)
+    m = measurement(served, plain=msgspec.structs.replace(served, steps=0))
+    assert m.cost is not None
+    # Of a tree only a path can be accepted: a rate of its nodes means nothing, and another number of steps is another tree.
+    assert (m.cost.break_even_rate, m.choice) == (None, None)
+
+
+def test_an_sglang_without_a_drafter_is_a_plain_run() -> None:
+    script = sglang(STEPS, details=False, posts=2, speculative_algorithm=None, speculative_num_steps=None)
+    served = put(script)
+    assert (served.steps, [r.rounds for r in served.requests]) == (0, [None])

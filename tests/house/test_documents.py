@@ -37,7 +37,16 @@ def test_commands_and_their_options_exist(document: str) -> None:
     for name, arguments in lines:
         # What follows a lone -- is for another program.
         own = arguments.partition(" -- ")[0]
-        assert set(re.findall(r"(?<!\S)--[a-z][a-z-]*", own)) <= options_of(name) | {"--help"}
+        assert set(re.findall(r"(?<!\S)--[a-z][a-z-]*", own)) <= _options_of_line(name, own) | {"--help"}
+
+
+def _options_of_line(name: str, arguments: str) -> set[str]:
+    """Of a group, those of the subcommand that comes first."""
+    found = command(name)
+    word = arguments.strip().partition(" ")[0]
+    if isinstance(found, click.Group) and (inner := found.get_command(click.Context(found), word)) is not None:
+        return {option for parameter in inner.params for option in parameter.opts}
+    return options_of(name)
 
 
 def test_the_table_of_options_is_that_of_attach() -> None:
