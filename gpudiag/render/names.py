@@ -65,6 +65,7 @@ class Names:
         self._ellipsis = ellipsis
         workers = report.target.workers if report.target else ()
         self._workers = {w.pid: w for w in workers}
+        self._gpus = {w.gpu: w for w in workers if w.gpu is not None}
         known = [c for c in report.verdict.culprits if c.rank is not None]
         self._ranks = {c.pid: c.rank for c in known if c.pid is not None}
         self._gone = {c.node: c.rank for c in known if c.pid is None}
@@ -108,14 +109,21 @@ class Names:
         name = rank_name(worker.rank)
         return f"rank {name}" if name else f"{worker.role} (pid {pid})"
 
+    def _kernel(self, target: Node) -> str | None:
+        """'the GPU of rank 1', for the kernel that is resident there."""
+        if not target.startswith("gpu:"):
+            return None
+        worker = self._gpus.get(target.removeprefix("gpu:").removesuffix("/kernel"))
+        return f"the GPU of {self.one(node.process(worker.pid))}" if worker is not None else None
+
     def short(self, target: Node) -> str:
-        """A label of few characters: 'rank 5', 'engine-core', 'pid 42', 'thread 43', '…/lock'."""
+        """A label of few characters: 'rank 5', 'GPU rank 5', 'engine-core', 'pid 42', 'thread 43', '…/lock'."""
         pid, tid = node.pid_of(target), node.tid_of(target)
         if (path := node.path_of(target)) is not None:
             kind = path.partition(":")[0]
             return f"a {kind}" if kind in ("pipe", "socket") else f"{self._ellipsis}/{path.rsplit('/', 1)[-1]}"
         if pid is None:
-            return self.one(target)
+            return self.one(target).replace("the GPU of rank", "GPU rank")
         if tid is not None and tid != pid:
             return f"thread {tid}"
         worker = self._workers.get(pid)

@@ -7,8 +7,10 @@ from typing import Final
 
 import msgspec
 
+from gpudiag.model import node
 from gpudiag.model.log import LogFacts, ServerLog
-from gpudiag.model.report import NotRead, Report, ReportedFinding
+from gpudiag.model.node import Node
+from gpudiag.model.report import NotRead, Report, ReportedFinding, Worker
 from gpudiag.rules.log_verdict import explain_log
 
 _GONE: Final = frozenset({"GPD304", "GPD309"})
@@ -38,9 +40,9 @@ def with_log(report: Report, log: ServerLog, *, at: float | None = None) -> Repo
         if target is not None and told.target is not None:
             target = msgspec.structs.replace(target, state=told.target.state)
         return msgspec.structs.replace(
-            report, target=target, verdict=told.verdict, findings=_without_doubles((*added, *report.findings))
+            report, target=target, verdict=told.verdict, findings=_without_doubles(report, (*added, *report.findings))
         )
-    return msgspec.structs.replace(report, findings=_without_doubles((*report.findings, *added)))
+    return msgspec.structs.replace(report, findings=_without_doubles(report, (*report.findings, *added)))
 
 
 def belong_together(report: Report, facts: LogFacts) -> bool:
@@ -65,12 +67,18 @@ def _silent(report: Report, log: ServerLog, at: float | None) -> Report:
     return msgspec.structs.replace(report, target=msgspec.structs.replace(report.target, log_silent_s=silent_s))
 
 
-def _without_doubles(findings: Iterable[ReportedFinding]) -> tuple[ReportedFinding, ...]:
-    """What both sources found stands once, as the first one says it."""
-    first: dict[str, ReportedFinding] = {}
+def _without_doubles(report: Report, findings: Iterable[ReportedFinding]) -> tuple[ReportedFinding, ...]:
+    """What both sources found stands once, as the first one says it. A log knows a rank, the look its process."""
+    ranks = {node.process(w.pid): node.rank("global", w.rank.global_) for w in _workers(report) if w.rank.global_ is not None}
+    seen: set[tuple[str, tuple[Node, ...]]] = set()
     kept = []
     for finding in findings:
-        known = first.setdefault(finding.code, finding)
-        if known is finding or known.subjects != finding.subjects:
+        key = finding.code, tuple(ranks.get(subject.partition("/tid:")[0], subject) for subject in finding.subjects)
+        if key not in seen:
             kept.append(finding)
+        seen.add(key)
     return tuple(kept)
+
+
+def _workers(report: Report) -> tuple[Worker, ...]:
+    return report.target.workers if report.target is not None else ()

@@ -42,6 +42,12 @@ def dump_of(context: Context, pid: int) -> KernelDump | None:
     return next((d for d in dumps if d.pid == pid), None)
 
 
+def ended(context: Context) -> bool:
+    """Whether a dump took its process with it."""
+    reading = context.observation.last.kernels
+    return isinstance(reading, Ok) and any(d.ended for d in reading.value)
+
+
 def stuck(context: Context, pid: int) -> ResidentKernel | None:
     """The kernel of a rank that is no collective; None where nothing was resident, or a collective alone."""
     dump = dump_of(context, pid)

@@ -20,6 +20,7 @@ from gpudiag.model.process import Process
 from gpudiag.model.reading import NOT_ASKED, Ok, Unavailable
 from gpudiag.model.report import Report
 from gpudiag.model.snapshot import Observation, Snapshot
+from gpudiag.rules.log_verdict import explain_log
 from gpudiag.session.load import load
 from gpudiag.session.pipeline import reports_of
 from tests.gpu.test_scenarios import EXPECTED
@@ -169,6 +170,17 @@ def test_a_real_sglang_that_was_attached_to(name: str) -> None:
     assert (report.verdict.code, report.verdict.status, report.target.state) == (code, status, state), report.verdict.title
     assert {c.rank for c in report.verdict.culprits} == ranks
     assert report.cost.stopped_s == 0
+
+
+def test_a_dead_rank_that_the_log_tells_of_too_is_named_once() -> None:
+    recording = load(RECORDINGS / "h200x2_sglang" / "killed.gpudiag")
+    (report,) = reports_of(recording.observation, command="explain", logs=recording.logs)
+    assert [f.code for f in report.findings] == ["GPD304"]
+    (alone,) = recording.logs
+    assert alone.facts is not None
+    assert [(f.code, f.subjects) for f in explain_log(alone.facts, version="", generated_at="").findings] == [
+        ("GPD304", ("rank:global:1",))
+    ]
 
 
 @pytest.mark.parametrize("change", [no_counters, no_gpus, no_nccl, neither, no_stacks])

@@ -47,9 +47,11 @@ def test_equal_counts_and_a_stuck_kernel() -> None:
     assert report.verdict.confidence == "weak", "two looks a second apart"
     assert {f.code for f in report.findings} == {"GPD310"}
     assert any(w.kind == "collective" and w.holder.endswith("/kernel") for w in report.waits)
+    assert report.findings[0].next_steps[-1] == "restart the server: the dump has ended ranks of it"
     drawn = text(report)
     assert "kernel  wait_for_flag" in drawn
     assert "/tmp/sk0.py:7" in drawn
+    assert "waits for the GPU of rank 1" in drawn
 
 
 def test_a_dump_of_the_stuck_rank_alone_is_enough() -> None:

@@ -50,6 +50,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         next_steps=(
             _next(picture, ranks),
             "look for errors of links and devices: `dmesg -T | grep -iE 'xid|nvlink|iommu'`",
+            *(("restart the server: the dump has ended ranks of it",) if kernels.ended(picture) else ()),
         ),
     )
 

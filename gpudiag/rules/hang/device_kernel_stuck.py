@@ -52,6 +52,7 @@ def _named(picture: Picture, cause: Cause, member: Member, device: Device, kerne
         next_steps=(
             "look at that line: what it waits for never comes" if kernel.file else "look at what this kernel waits for",
             "leave that kernel out, or use another implementation of it, to serve until it is mended",
+            *(("restart the server: the dump has ended ranks of it",) if kernels.ended(picture) else ()),
         ),
     )
 
