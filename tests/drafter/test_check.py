@@ -204,6 +204,13 @@ FAULTS: dict[str, tuple[str, str, Make, ServedBy, dict[str, Any]]] = {
         "vllm",
         {},
     ),
+    "a drafter of another family": (
+        "GPD606",
+        "made for LlamaForCausalLM",
+        speculators(),
+        "vllm",
+        {"architecture": "Qwen3ForCausalLM"},
+    ),
     "a quantised target": ("GPD611", "quantised", sglang(), "sglang", {"quantization_config": {"quant_method": "fp8"}}),
 }
 
@@ -214,6 +221,24 @@ def test_each_fault_has_its_code_and_no_other(tmp_path: Path, case: str) -> None
     found = findings(tmp_path, make, engine, target=target)
     assert {f.code for f in found} == {code}, [(f.code, f.title) for f in found]
     assert any(words in f.title for f in found), [f.title for f in found]
+
+
+@pytest.mark.parametrize(
+    ("verifier", "called", "fires"),
+    [
+        ("moonshotai/Kimi-K2-Instruct", "Kimi-K2.5", True),
+        ("moonshotai/Kimi-K2.5", "Kimi-K2.5", False),
+        ("moonshotai/Kimi-K2.5", "kimi-k2.5-NVFP4", False),
+        ("moonshotai/Kimi-K2.5", "target", False),
+        ("moonshotai/Kimi-K2.5", "models--moonshotai--Kimi-K2.5/snapshots/abc", False),
+        ("moonshotai/Kimi-K2-Instruct", "models--moonshotai--Kimi-K2.5/snapshots/abc", True),
+    ],
+)
+def test_the_target_that_a_drafter_names(tmp_path: Path, verifier: str, called: str, fires: bool) -> None:
+    target = checkpoints.target(tmp_path / called)
+    place = {"algorithm": "eagle3", "verifier": {"name_or_path": verifier, "architectures": ["LlamaForCausalLM"]}}
+    draft = checkpoints.speculators(tmp_path / "eagle3", speculators_config=place)
+    assert [(f.code, f.severity) for f in check(str(draft), str(target), engine="vllm")] == [("GPD606", "info")] * fires
 
 
 def test_a_drafter_served_as_another_algorithm(tmp_path: Path) -> None:

@@ -140,7 +140,12 @@ def _absent(both: Pair, chosen: Sequence[ServedBy]) -> Iterator[Finding]:
 def _trainer(both: Pair) -> Iterator[Finding]:
     """One name for two things: SpecForge's norm_output is a norm before lm_head, the engines' is what is fed back."""
     config = both.drafter.config
-    if not config.norm_output or both.drafter.dialect != "sglang" or config.nested_ids is None:
+    if (
+        not config.norm_output
+        or "norm_output" in config.nested_flags
+        or both.drafter.dialect != "sglang"
+        or config.nested_ids is None
+    ):
         return
     yield _make(
         both,
