@@ -127,7 +127,7 @@ def launch(
     refused = _tell(report, output, force=force)
     if dry_run or explain:
         return ExitCode.FINDINGS if refused else ExitCode.OK
-    return ExitCode.FINDINGS if refused and not force else _start(plan, tui=not no_tui, detach=detach)
+    return ExitCode.FINDINGS if refused and not force else _start(plan, output, tui=not no_tui, detach=detach)
 
 
 def _request(**said: object) -> Request:
@@ -228,18 +228,14 @@ def _list(output: Output) -> int:
     return ExitCode.OK
 
 
-def _start(plan: LaunchPlan, *, tui: bool, detach: bool) -> int:
+def _start(plan: LaunchPlan, output: Output, *, tui: bool, detach: bool) -> int:
     from gpudiag.launch.options import SuperviseOptions
     from gpudiag.launch.supervise import supervise
-    from gpudiag.tui.entry import fits
+    from gpudiag.tui.entry import fits, open_run
 
     options = SuperviseOptions(tui=tui and not detach and fits(), detach=detach)
-    return supervise(
-        plan, options, say=say, show=lambda text: click.echo(text, nl=False), screen=_screen if options.tui else None
-    )
 
+    def screen(run: Path) -> None:
+        open_run(run, plain=drawing(output)["plain"])
 
-def _screen(run: Path) -> None:
-    from gpudiag.tui.entry import open_run
-
-    open_run(run)
+    return supervise(plan, options, say=say, show=lambda text: click.echo(text, nl=False), screen=screen if options.tui else None)
