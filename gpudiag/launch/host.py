@@ -6,13 +6,11 @@ import glob
 import os
 import secrets
 import socket
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gpudiag import config
 from gpudiag.launch.request import Host
+from gpudiag.launch.run_directory import new_run_id, runs_home
 
 _GPU_DEVICES: Final = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 _NUMA: Final = "/sys/devices/system/node/node[0-9]*"
@@ -20,10 +18,10 @@ _RAS_PORTS: Final = range(28100, 30000)
 """Below 32768, where Linux begins to hand out ports to connections (net.ipv4.ip_local_port_range)."""
 
 
-def look(record: str | None, variables: Mapping[str, str], home: Path) -> Host:
+def look(engine: str, record: str | None) -> Host:
     """`record` is the directory for runs that the user named."""
-    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    runs = Path(record).expanduser() if record else runs_directory(variables, home)
+    run_id = new_run_id(engine)
+    runs = Path(record).expanduser() if record else runs_home()
     return Host(
         has_gpu=any(glob.glob(pattern) for pattern in _GPU_DEVICES),
         cpus=tuple(sorted(os.sched_getaffinity(0))),
@@ -32,11 +30,6 @@ def look(record: str | None, variables: Mapping[str, str], home: Path) -> Host:
         run_id=run_id,
         run_directory=os.path.abspath(runs / run_id),
     )
-
-
-def runs_directory(variables: Mapping[str, str], home: Path) -> Path:
-    """Where runs are kept unless `--record` says otherwise."""
-    return config.directory("state", variables, home) / "runs"
 
 
 def free_port(ports: range) -> int:

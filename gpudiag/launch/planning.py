@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gpudiag.doctor import engine_flags, facts, model_files, probe
 from gpudiag.doctor.reads import attempt
 from gpudiag.engines.launching import DIALECTS
+from gpudiag.engines.words import taken_apart, value_of
 from gpudiag.launch import arming, drafters, resolve, speculation
 from gpudiag.launch.request import Host, Request
 from gpudiag.model.facts import Asked, Facts
@@ -43,6 +44,7 @@ def make(request: Request, host: Host, variables: Mapping[str, str], home: Path)
         draft=early[0] if early is not None else named,
         depth="fast",
         ports=(port,),
+        context=_context(request),
         algorithm="EAGLE3" if early is not None else algorithm,
     )
     extra = {k: v for k, v in resolve.profile_variables(request, chosen).items() if k not in variables}
@@ -67,6 +69,12 @@ def make(request: Request, host: Host, variables: Mapping[str, str], home: Path)
         arguments=plan.argv[2 + len(DIALECTS[request.engine].module) :],
     )
     return Planned(plan=plan, facts=replace(read, asked=asked, flags=table))
+
+
+def _context(request: Request) -> int | None:
+    """The longest request that the user allows, if he says so: what the drafter must have been trained for (GPD609)."""
+    said = value_of(taken_apart(request.arguments, None), ("--context-length", "--max-model-len"))
+    return int(said) if said is not None and said.isdigit() else None
 
 
 def _model(request: Request) -> ModelFiles | None:

@@ -154,7 +154,9 @@ class Resolver:
                 if figure.value is False or self._has(name):
                     continue
                 value = None if figure.value is True else str(figure.value)
-                self.draft.option((name,), value, figure.source, source, required=settings.required)
+                added = self.draft.option((name,), value, figure.source, source, required=settings.required)
+                if added and name == "--trust-remote-code":
+                    self.draft.notes.append(f"Python files in the model's directory will be run: --trust-remote-code of {source}")
             for name, setting in settings.environment.items():
                 self.draft.variable(name, str(setting.value), setting.source, source)
             if profile.max_running_requests is not None and not self._has(self.dialect.max_running[0]):

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from gpudiag import config
 from gpudiag.errors import UsageError
 from gpudiag.model.decoding import decode_json
 from gpudiag.model.run import RunManifest, RunProgress
@@ -36,9 +37,7 @@ MOST_RUNS: Final = 1000
 
 def state_home() -> Path:
     """Where gpudiag keeps what outlives a command (XDG base directory specification 0.8)."""
-    given = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
-    return base / "gpudiag"
+    return config.directory("state", os.environ, Path.home())
 
 
 def runs_home() -> Path:

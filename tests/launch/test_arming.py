@@ -128,7 +128,7 @@ def test_the_servers_own_tools_come_first_on_path() -> None:
 def test_ports_are_free_and_below_those_of_connections(tmp_path: Path) -> None:
     import socket
 
-    seen = host.look(str(tmp_path), {}, tmp_path)
+    seen = host.look("vllm", str(tmp_path))
     assert 28100 <= seen.ras_port < 30000
     assert seen.run_directory == str(tmp_path / seen.run_id)
     with socket.create_server(("127.0.0.1", 0)) as taken:

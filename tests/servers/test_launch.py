@@ -35,7 +35,7 @@ def make(bench: Bench, engine: Engine, *arguments: str, draft: Path | None = Non
         port=free_port(),
         arguments=("--served-model-name", "tiny", *arguments),
     )
-    return planning.make(request, host.look(str(bench.directory / "runs"), os.environ, Path.home()), os.environ, Path.home())
+    return planning.make(request, host.look(engine, str(bench.directory / "runs")), os.environ, Path.home())
 
 
 def codes(planned: Planned) -> set[str]:
