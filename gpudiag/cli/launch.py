@@ -43,7 +43,21 @@ Exit codes:
 """
 
 
-@click.command(epilog=EPILOG)
+class _Command(click.Command):
+    """Says where options of the engine go, to whoever puts them among ours."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            near = f"{' or '.join(error.possibilities)}? " if error.possibilities else ""
+            raise UsageError(
+                f"gpudiag launch has no option {error.option_name}",
+                help=f"{near}options of the engine stand behind --: gpudiag launch ENGINE --model DIR -- {error.option_name}",
+            ) from error
+
+
+@click.command(cls=_Command, epilog=EPILOG)
 @click.argument("engine", type=click.Choice(["sglang", "vllm"]), required=False)
 @click.option("--model", metavar="DIR", help="Directory of the model, or the name of one in the hub's cache.")
 @click.option("--draft", metavar="DIR", help="EAGLE-3 drafter; default: the profile's, if it is on this disk.")
@@ -98,6 +112,10 @@ def launch(
         raise UsageError("launch needs an engine and --model", help="gpudiag launch sglang|vllm --model DIR")
     if draft is not None and no_draft:
         raise UsageError("--draft and --no-draft contradict each other", help="leave one of them out")
+    if arguments and not arguments[0].startswith("-"):
+        raise UsageError(
+            f"{arguments[0]!r} is no option", help=f"gpudiag launch {engine} --model DIR ... -- --option value, for the engine"
+        )
     request = _request(
         engine=engine,
         model=model,

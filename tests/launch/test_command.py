@@ -137,6 +137,9 @@ def test_an_engine_that_cannot_be_asked_leaves_the_options_unchecked(
         (["launch", "sglang", "--model", ".", "--python", "/no/python"], 2, "--python /no/python"),
         (["launch", "sglang", "--model", ".", "--no-arm", "nccl-lag", "--python", sys.executable], 2, "--no-arm nccl-log"),
         (["launch", "sglang", "--model", ".", "--draft", ".", "--no-draft"], 2, "contradict"),
+        (["launch", "vllm", "--model", ".", "--max-model-len", "9"], 2, "gpudiag launch ENGINE --model DIR -- --max-model-len"),
+        (["launch", "vllm", "--modle", "."], 2, "--model"),
+        (["launch", "sglang", "--model", ".", "2"], 2, "'2' is no option"),
     ],
 )
 @pytest.mark.usefixtures("model")
