@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from gpudiag import __version__
 from gpudiag.cli.drawing import drawing, put
-from gpudiag.cli.output import Output, say
+from gpudiag.cli.output import ColorWhen, Output, say
 from gpudiag.errors import ExitCode, NoTargetError, UsageError
 
 if TYPE_CHECKING:
@@ -78,74 +78,51 @@ class _Command(click.Command):
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw with plain ASCII.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def launch(
-    *,
-    engine: str | None,
-    model: str | None,
-    draft: str | None,
-    no_draft: bool,
-    tp: int | None,
-    port: int | None,
-    profiles: tuple[str, ...],
-    python: str | None,
-    record: str | None,
-    no_arm: tuple[str, ...],
-    arm_kernel_dump: bool,
-    force: bool,
-    detach: bool,
-    no_tui: bool,
-    dry_run: bool,
-    explain: bool,
-    list_profiles: bool,
-    ascii_only: bool,
-    color: str,
-    arguments: tuple[str, ...],
-) -> int:
+def launch(*, engine: str | None, model: str | None, list_profiles: bool, ascii_only: bool, color: ColorWhen, **said: Any) -> int:
     """Start SGLang or vLLM with an EAGLE-3 drafter, and keep the evidence when it dies or hangs.
 
     What comes after -- goes to the engine as it is. Nothing that you set, there or in the environment, is overridden.
     """
-    output = Output(ascii=ascii_only, color=color)  # type: ignore[arg-type]
+    output = Output(ascii=ascii_only, color=color)
     if list_profiles:
         return _list(output)
     if engine is None or model is None:
         raise UsageError("launch needs an engine and --model", help="gpudiag launch sglang|vllm --model DIR")
-    if draft is not None and no_draft:
+    if said["draft"] is not None and said["no_draft"]:
         raise UsageError("--draft and --no-draft contradict each other", help="leave one of them out")
-    if arguments and not arguments[0].startswith("-"):
+    if said["arguments"] and not said["arguments"][0].startswith("-"):
         raise UsageError(
-            f"{arguments[0]!r} is no option", help=f"gpudiag launch {engine} --model DIR ... -- --option value, for the engine"
+            f"{said['arguments'][0]!r} is no option",
+            help=f"gpudiag launch {engine} --model DIR ... -- --option value, for the engine",
         )
     request = _request(
         engine=engine,
         model=model,
-        draft=draft,
-        speculate=not no_draft,
-        tensor_parallel=tp,
-        port=port,
-        profiles=profiles,
-        python=_python(python, engine),
-        not_armed=_parts(no_arm),
-        kernel_dump=arm_kernel_dump,
-        arguments=arguments,
+        draft=said["draft"],
+        speculate=not said["no_draft"],
+        tensor_parallel=said["tp"],
+        port=said["port"],
+        profiles=said["profiles"],
+        python=_python(said["python"], engine),
+        not_armed=_parts(said["no_arm"]),
+        kernel_dump=said["arm_kernel_dump"],
+        arguments=said["arguments"],
     )
     started = time.perf_counter()
-    planned = _planned(request, record)
+    planned = _planned(request, said["record"])
     report = _judged(planned, time.perf_counter() - started)
-    plan = planned.plan
-    if explain:
-        from gpudiag.launch.secrets import for_display
-        from gpudiag.render.launch import explanation
-
-        put(explanation(for_display(plan), os.environ.get("PATH", ""), **drawing(output)), output)
-    if dry_run:
-        _print_command(plan)
-    for note in plan.notes:
+    if said["explain"]:
+        _explain(planned.plan, output)
+    if said["dry_run"]:
+        _print_command(planned.plan)
+    for note in planned.plan.notes:
         say(note)
-    refused = _tell(report, output, force=force)
-    if dry_run or explain:
+    refused = _tell(report, output, force=said["force"])
+    if said["dry_run"] or said["explain"]:
         return ExitCode.FINDINGS if refused else ExitCode.OK
-    return ExitCode.FINDINGS if refused and not force else _start(plan, output, tui=not no_tui, detach=detach)
+    if refused and not said["force"]:
+        return ExitCode.FINDINGS
+    return _start(planned.plan, output, tui=not said["no_tui"], detach=said["detach"])
 
 
 def _request(**said: object) -> Request:
@@ -225,6 +202,13 @@ def _tell(report: DoctorReport, output: Output, *, force: bool) -> bool:
     elif errors:
         say("it is not started with these errors; --force starts it all the same, gpudiag runbook CODE says more")
     return bool(errors)
+
+
+def _explain(plan: LaunchPlan, output: Output) -> None:
+    from gpudiag.launch.secrets import for_display
+    from gpudiag.render.launch import explanation
+
+    put(explanation(for_display(plan), os.environ.get("PATH", ""), **drawing(output)), output)
 
 
 def _print_command(plan: LaunchPlan) -> None:
