@@ -23,7 +23,8 @@ from gpudiag.model.speculation import RequestReading
 
 Endpoint = Literal["chat", "text"]
 
-_MOST_BYTES: Final = 64 << 20
+_MOST_BYTES: Final = 1 << 30
+"""Nothing of it is kept; SGLang's /generate repeats all the text with every event."""
 _MOST_ROUNDS: Final = 1 << 20
 _MOST_STEPS: Final = 64
 _QUOTE: Final = 12

@@ -119,6 +119,21 @@ def chain_vllm(*, per_request: bool, metrics: tuple[bytes, ...] | None = None) -
     )
 
 
+def plain_sglang() -> Script:
+    """SGLang 0.5.23 without a drafter, on a CPU."""
+    return Script(
+        gets={
+            "/v1/models": b'{"object":"list","data":[{"id":"tiny","object":"model","owned_by":"sglang","max_model_len":512}]}',
+            "/server_info": recorded("sglang-0.5.23-plain-server_info.json"),
+        },
+        posts={
+            "/v1/chat/completions": recorded("sglang-0.5.23-plain-chat.sse"),
+            "/generate": recorded("sglang-0.5.23-plain-generate.sse"),
+        },
+        metrics=tuple(recorded(f"sglang-0.5.23-plain-metrics-{i}.txt") for i in range(3)),
+    )
+
+
 def sglang_events(steps: tuple[int, ...], *, details: bool) -> bytes:
     """A chat answer as SGLang 0.5.23 streams it by its source (srt/entrypoints/openai/serving_chat.py): not a recorded one.
 

@@ -16,7 +16,7 @@ from gpudiag.drafter.run import Plan
 from gpudiag.drafter.server import inspect
 from gpudiag.errors import NoTargetError, NotInspectableError
 from gpudiag.model.speculation import RequestReading, ServerRun
-from tests.drafter.replayed import Script, chain_vllm, recorded, serving, sglang
+from tests.drafter.replayed import Script, chain_vllm, plain_sglang, recorded, serving, sglang
 
 PROMPTS = tuple(Prompt(number=n, messages=(Message(role="user", content="def hello"),), domain="code") for n in range(1, 9))
 
@@ -229,7 +229,10 @@ def test_a_tree_has_depth_and_nodes() -> None:
     assert (m.cost.break_even_rate, m.choice) == (None, None)
 
 
-def test_an_sglang_without_a_drafter_is_a_plain_run() -> None:
-    script = sglang(STEPS, details=False, posts=2, speculative_algorithm=None, speculative_num_steps=None)
-    served = put(script)
-    assert (served.steps, [r.rounds for r in served.requests]) == (0, [None])
+@pytest.mark.parametrize("endpoint", ["chat", "text"])
+def test_an_sglang_without_a_drafter_is_a_plain_run(endpoint: str) -> None:
+    served = put(plain_sglang(), endpoint=endpoint)
+    (reading,) = served.requests
+    assert (served.engine, served.version, served.steps, served.tokens_of_others) == ("sglang", "0.5.23", 0, 0)
+    assert (reading.problem, reading.tokens, reading.decode_tokens, reading.rounds, reading.steps) == (None, 32, 31, None, ())
+    assert measurement(served).acceptance is None

@@ -14,6 +14,7 @@ from gpudiag.rules.speculation.standing import (
     by_hand,
     counted,
     is_mixed,
+    meanwhile,
     needed,
     sentence,
     standing,
@@ -40,7 +41,7 @@ def evaluate(m: Measurement) -> Iterator[Finding]:
         notes=[Evidence(source="signature", claim=f"break-even is at {needed(cost, m.steps)}; good drafters reach 60 to 80 %")],
         next_steps=(
             "gpudiag drafter check DRAFT --target DIR: do its files fit what the engine will feed it?",
-            "until the drafter is better, serve without it: it makes each token dearer",
+            meanwhile(m),
         ),
     )
 

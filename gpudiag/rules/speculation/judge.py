@@ -18,7 +18,7 @@ from gpudiag.rules.speculation import (
     undertrained_or_off_domain,
     verify_round_too_slow,
 )
-from gpudiag.rules.speculation.standing import percent, sentence, spread, standing
+from gpudiag.rules.speculation.standing import better_steps, percent, sentence, spread, standing
 from gpudiag.rules.verdict import verdict_of, verdict_without_finding
 
 RULES: Final[tuple[Rule[Measurement], ...]] = (
@@ -94,7 +94,7 @@ def _nothing_accepted(m: Measurement) -> Verdict:
 
 
 def _other_steps(m: Measurement) -> str:
-    if m.choice is None or m.choice.best == m.steps:
+    row = better_steps(m)
+    if row is None or not row.steps:
         return ""
-    row = m.choice.rows[m.choice.best]
-    return f"try {m.choice.best} instead of {m.steps} steps: about {row.speedup:.2f} times by this measurement"
+    return f"try {row.steps} instead of {m.steps} steps: about {row.speedup:.2f} times by this measurement"

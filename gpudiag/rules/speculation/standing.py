@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from gpudiag.model.finding import Evidence
-from gpudiag.model.speculation import Cost, Estimate, Measurement
+from gpudiag.model.speculation import Cost, Estimate, Measurement, StepsRow
 
 Standing = Literal["above", "below", "close"]
 
@@ -18,6 +18,9 @@ CONTROL: Final = (
     "within 10 %"
 )
 """What tells a bad drafter from a bad integration when both give the same numbers."""
+
+_WORTH: Final = 1.03
+"""A gain below this is within the error of the assumption about the cost."""
 
 _MARGIN: Final = 0.1
 """Numbers without an interval must differ by so much of themselves."""
@@ -82,6 +85,22 @@ def needed(cost: Cost, steps: int) -> str:
     if cost.break_even_each is None:
         return f"more than {steps + 1} tokens of each round of {steps} drafts"
     return f"{percent(cost.break_even_each)} of the drafts at each of {steps} positions"
+
+
+def better_steps(m: Measurement) -> StepsRow | None:
+    """Another number of steps that would be worth the change; its `steps` may be 0, for none."""
+    if m.choice is None or m.steps is None or m.choice.best == m.steps:
+        return None
+    best, now = m.choice.rows[m.choice.best], m.choice.rows[m.steps]
+    return best if best.speedup >= _WORTH * now.speedup else None
+
+
+def meanwhile(m: Measurement) -> str:
+    """What to serve until something is mended."""
+    row = better_steps(m)
+    if row is not None and row.steps:
+        return f"meanwhile serve {row.steps} instead of {m.steps} steps: about {row.speedup:.2f} of a plain run, by these numbers"
+    return "meanwhile serve without speculation at this load: it makes each token dearer"
 
 
 def counted(m: Measurement) -> Evidence:

@@ -8,7 +8,7 @@ from typing import Final
 from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.speculation import Measurement
 from gpudiag.rules.base import Rule, finding
-from gpudiag.rules.speculation.standing import BEST_EACH, GOOD_EACH, by_hand, needed, sentence, standing, timed
+from gpudiag.rules.speculation.standing import BEST_EACH, GOOD_EACH, by_hand, meanwhile, needed, sentence, standing, timed
 
 
 def evaluate(m: Measurement) -> Iterator[Finding]:
@@ -34,19 +34,11 @@ def evaluate(m: Measurement) -> Iterator[Finding]:
             Evidence(source="signature", claim=f"break-even is at {needed(cost, m.steps)}; good drafters reach 60 to 80 %"),
         ],
         next_steps=(
-            _fewer(m),
+            meanwhile(m),
             "look at what the round waits for: CUDA graphs off, eager drafter, tensor parallel size of the drafter",
             "measure again at the concurrency that you serve: the break-even rises with it",
         ),
     )
-
-
-def _fewer(m: Measurement) -> str:
-    choice = m.choice
-    if choice is not None and choice.best and choice.best != m.steps:
-        row = choice.rows[choice.best]
-        return f"try {choice.best} instead of {m.steps} steps: about {row.speedup:.2f} of a plain run by this measurement"
-    return "serve without speculation at this load, or with fewer steps"
 
 
 RULE: Final = Rule(code="GPD607", name="verify-round-too-slow", severity="warning", evaluate=evaluate)

@@ -266,3 +266,13 @@ def test_a_plain_server_and_one_that_says_nothing() -> None:
     silent = verdict(Measurement(served=ran(steps=None, requests=requests)))
     assert silent.status == "insufficient"
     assert "--enable-metrics" in silent.next_step
+
+
+def test_another_number_of_steps_is_named_only_where_it_is_worth_it() -> None:
+    steps = [f.next_steps for f in judge.findings_of(measured(FEW_SAMPLES, 1.8)) if f.code == "GPD601"]
+    assert "meanwhile serve 1 instead of 3 steps: about 1.08 of a plain run" in steps[0][1]
+    dear = [f.next_steps for f in judge.findings_of(measured(FEW_SAMPLES, 2.4)) if f.code == "GPD607"]
+    assert dear[0][0].startswith("meanwhile serve without speculation")
+    # 1.74 instead of 1.73 is within the error; 2.55 instead of 2.13 is not.
+    assert verdict(measured(LLAMA, 1.6)).next_step == ""
+    assert verdict(measured(LLAMA, 1.1)).next_step.startswith("try 5 instead of 3 steps")
