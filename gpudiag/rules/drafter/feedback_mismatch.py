@@ -38,7 +38,7 @@ def evaluate(facts: Facts) -> Answer:
         return skipped("no EAGLE-3 drafter")
     chosen = engines(facts)
     made = [f for engine in chosen for f in (*_unread(both, engine, facts), *_nested(both, engine, facts))]
-    made += [*_norms(both), *_absent(both, chosen), *_trainer(both)]
+    made += [*_norms(both, chosen), *_absent(both, chosen), *_trainer(both)]
     set_flags = [
         name
         for name in ("norm_output", "norm_before_residual", "fc_norm", "norm_before_fc")
@@ -100,15 +100,25 @@ def _nested(both: Pair, engine: ServedBy, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _norms(both: Pair) -> Iterator[Finding]:
+_LEFT_OUT: Final = {
+    ("sglang", "fc_norm"): "SGLang leaves the norm out without a word",
+    ("sglang", "norm_before_fc"): "SGLang leaves the norm out without a word",
+    ("vllm", "fc_norm"): "vLLM refuses the file",
+    ("vllm", "norm_before_fc"): "vLLM leaves the norm out without a word",
+}
+"""What each engine does with weights of a norm that is not switched on (run with sglang 0.5.23 and vllm 0.32.0)."""
+
+
+def _norms(both: Pair, chosen: Sequence[ServedBy]) -> Iterator[Finding]:
     """Norms in front of fc: weights without the flag that makes a place for them, and the flag without weights."""
     config, names = both.drafter.config, [t.name for t in both.drafter.tensors]
     for flag, marks in _NORMS.items():
         own = [n for n in names if n.startswith(marks) or n.removeprefix("model.").startswith(marks)]
+        then = "; ".join(_LEFT_OUT[engine, flag] for engine in chosen)
         if own and not getattr(config, flag):
             yield _make(
                 both,
-                f"The file has weights of {flag} ({listing(own, 3)}) and config.json does not switch it on: the norm is left out",
+                f"The file has weights of {flag} and config.json does not switch it on: {then}",
                 [seen("checkpoint", f"{len(own)} tensors: {listing(own, 3)}"), seen("config-file", f"no {flag}: true")],
                 (f'put "{flag}": true at the top level of {both.drafter.path}/config.json',),
             )
@@ -140,19 +150,15 @@ def _absent(both: Pair, chosen: Sequence[ServedBy]) -> Iterator[Finding]:
 def _trainer(both: Pair) -> Iterator[Finding]:
     """One name for two things: SpecForge's norm_output is a norm before lm_head, the engines' is what is fed back."""
     config = both.drafter.config
-    if (
-        not config.norm_output
-        or "norm_output" in config.nested_flags
-        or both.drafter.dialect != "sglang"
-        or config.nested_ids is None
-    ):
+    elsewhere = "LlamaForCausalLMEagle3" not in both.drafter.architectures or "norm_output" in config.nested_flags
+    if not config.norm_output or elsewhere:
         return
     yield _make(
         both,
         "norm_output is on: right if the drafter learnt from states after the norm; SpecForge 0.2 trains on those before it",
         [
-            seen("config-file", "norm_output is true, layers under eagle_config as SpecForge writes them"),
-            seen("source-text", "SpecForge 0.2.0 algorithms/eagle3/model.py: norm_output normalises for lm_head alone"),
+            seen("config-file", "norm_output is true in a LlamaForCausalLMEagle3, which is what SpecForge makes"),
+            seen("source-text", "SpecForge 0.2.0 modeling/draft/llama3_eagle.py: norm_output normalises for lm_head alone"),
         ],
         (
             "if SpecForge 0.2 trained it, set norm_output to false: the first draft keeps its acceptance, the later ones gain",

@@ -19,8 +19,10 @@ from gpudiag.rules.preflight.words import listing, plural
 
 NAMES: Final = {"sglang": "SGLang", "vllm": "vLLM"}
 _PREFIXES: Final = ("model.", "module.", "draft_model.", "_orig_mod.", "base_model.model.")
-_ELSEWHERE: Final = ("fc.weight", "lm_head.weight", "fc_norm.", "input_norm.", "verifier_")
-"""Weights whose shape or name other checks judge: GPD602, GPD603, GPD608; and what trainers keep for themselves."""
+_ELSEWHERE: Final = ("fc_norm.", "input_norm.")
+"""Weights that GPD608 judges."""
+_HARMLESS: Final = ("verifier_",)
+"""What trainers keep for themselves: SGLang leaves it out and misses nothing, vLLM refuses it like any other name."""
 _SHOWN: Final = 12
 
 
@@ -90,15 +92,17 @@ def _placed(both: Pair, engine: ServedBy, facts: Facts) -> Iterator[Finding]:
     kind, places = family(both.drafter), slots(both.drafter, engine, both.target_hidden)
     lands = {t.name: landing(t.name, engine, kind) for t in both.drafter.tensors}
     tensors = {t.name: t for t in both.drafter.tensors}
-    lost = [n for n, at in lands.items() if at != SKIPPED and at not in places and not at.startswith(_ELSEWHERE)]
+    aside = _ELSEWHERE if engine == "vllm" else (*_ELSEWHERE, *_HARMLESS)
+    lost = [n for n, at in lands.items() if at != SKIPPED and at not in places and not at.startswith(aside)]
     because = _because(engine, facts)
-    if lost:
-        yield _lost(both, engine, lost, because)
+    # Both leave out a bias that their layer does not have; any other name vLLM refuses (AutoWeightsLoader, 0.32.0).
+    dropped = [n for n in lost if engine == "sglang" or n.endswith(".bias")]
+    for names, refused in ((dropped, False), ([n for n in lost if n not in dropped], True)):
+        if names:
+            yield _lost(both, engine, names, because, refused=refused)
     found_names = set(lands.values())
     bare = {landing(n.removeprefix(p), engine, kind) for n in lost for p in _PREFIXES}
-    lacking = [
-        n for n, slot in places.items() if slot.needed and n not in found_names | bare and not n.startswith(_ELSEWHERE[2:])
-    ]
+    lacking = [n for n, slot in places.items() if slot.needed and n not in found_names | bare and not n.startswith(_ELSEWHERE)]
     if lacking:
         yield _lacking(both, engine, lacking, because)
     yield from _misshapen(both, engine, {n: (tensors[n], places[at]) for n, at in lands.items() if at in places}, because)
@@ -118,15 +122,15 @@ def _because(engine: ServedBy, facts: Facts) -> Link:
     )
 
 
-def _lost(both: Pair, engine: ServedBy, names: list[str], because: Link) -> Finding:
+def _lost(both: Pair, engine: ServedBy, names: list[str], because: Link, *, refused: bool) -> Finding:
     prefix = next((p for p in _PREFIXES if all(n.startswith(p) for n in names)), None)
     what = f"{plural(len(names), 'weight')} of the drafter {'has' if len(names) == 1 else 'have'} no place in {NAMES[engine]}"
-    then = "it leaves them out without a word" if engine == "sglang" else "it stops with 'There is no module or parameter named'"
+    then = "it stops with 'There is no module or parameter named'" if refused else "it leaves them out without a word"
     steps = [
         f"rename them: take off the prefix {prefix!r}" if prefix else "rename them as the class has them (midlayer.*, fc, norm)"
     ]
-    if engine == "sglang":
-        steps.append("until then SGLang drafts with weights that were never loaded: acceptance length 1.0")
+    if not refused and len(names) >= len(both.drafter.tensors) // 2:
+        steps.append("until then it drafts with weights that were never loaded: acceptance length 1.0")
     return CHECK.finding(
         f"{what}: {then}",
         [seen("checkpoint", f"names: {listing(names, 6)}", "\n".join(names[:_SHOWN])), because],
@@ -136,8 +140,11 @@ def _lost(both: Pair, engine: ServedBy, names: list[str], because: Link) -> Find
 
 
 def _lacking(both: Pair, engine: ServedBy, names: list[str], because: Link) -> Finding:
+    then = f"in {NAMES[engine]} that part is never loaded, and nothing says so"
+    if names == ["lm_head.weight"] and engine == "vllm":
+        then = "vLLM takes the target's, whose rows are not those of the draft vocabulary"
     return CHECK.finding(
-        f"The drafter lacks {listing(names, 3)}: in {NAMES[engine]} that part is never loaded, and nothing says so",
+        f"The drafter lacks {listing(names, 3)}: {then}",
         [seen("checkpoint", f"{plural(len(both.drafter.tensors), 'tensor')}, none for {listing(names, 6)}"), because],
         ("export the drafter again, with all of its layer",),
         culprits=_culprit(both),
@@ -153,7 +160,7 @@ def _misshapen(both: Pair, engine: ServedBy, placed: Mapping[str, tuple[Tensor, 
     if wrong:
         yield CHECK.finding(
             f"{plural(len(wrong), 'weight')} of the drafter {'has' if len(wrong) == 1 else 'have'} another shape "
-            f"than config.json says: {NAMES[engine]} stops while it loads",
+            f"than config.json says: {NAMES[engine]} stops, or takes the first part of each without a word",
             [seen("checkpoint", listing(wrong, 2), "\n".join(wrong[:_SHOWN])), because],
             ("take config.json and weights from the same export",),
             culprits=_culprit(both),
