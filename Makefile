@@ -7,12 +7,14 @@
 #   make check     lint, types, import rules, packaging
 #   make accuracy  how often it is right about faults that were planted   (RUNS=3)
 #   make fuzz      damaged input for every parser                   (SECONDS=300)
+#   make harm      whether watching a serving vLLM does it harm     (VLLM=venv MODEL=dir)
+#   make manual    the manual page, from the commands' help
 #   make bench     what gpudiag costs
 #   make format    what ruff can mend by itself
 #   make clean     remove the environment and the caches
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-servers check accuracy fuzz bench format clean rebuild
+.PHONY: help demo test test-servers check accuracy fuzz harm manual bench format clean rebuild
 
 VENV ?= .venv
 SCENARIO ?=
@@ -65,6 +67,12 @@ accuracy: $(TEST_READY)
 
 fuzz: $(TEST_READY)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+harm: $(TEST_READY)
+	$(BIN)/python -m tests.harm.serving --vllm "$(VLLM)" --model "$(MODEL)"
+
+manual: $(DEMO_READY)
+	$(BIN)/python docs/make_manual.py
 
 bench: $(DEMO_READY)
 	@set -e; for b in benchmarks/*.py; do echo "$$b"; $(BIN)/python "$$b"; done

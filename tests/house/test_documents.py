@@ -9,9 +9,9 @@ import pytest
 
 from gpudiag.cli.group import gpudiag
 from gpudiag.errors import ExitCode
-from tests.support.checkout import ROOT
+from tests.support.checkout import ROOT, project_files
 
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/threat-model.md"]
 COMMAND_LINE = re.compile(r"(?:^ {4}|`|bin/)gpudiag ([a-z][a-z-]*)((?: [^ `\n]+)*)", re.MULTILINE)
 """gpudiag with its arguments, in a block of code or between backquotes; two spaces end them."""
 
@@ -66,3 +66,17 @@ def test_make_targets_exist(document: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     named = set(re.findall(r"(?:^ {4}|`)make ([a-z]+)", text_of(document), re.MULTILINE))
     assert {name for name in named if not re.search(rf"^{name}:", makefile, re.MULTILINE)} == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_files_that_are_named_exist(document: str) -> None:
+    text = text_of(document)
+    named = set(re.findall(r"`((?:tests|benchmarks|docs|gpudiag|probes|kernels)/[\w./-]+)`", text))
+    linked = {(ROOT / document).parent / target for target in re.findall(r"\]\(([\w./-]+)\)", text)}
+    assert not [path for path in [*(ROOT / name for name in named), *linked] if not path.exists()]
+
+
+def test_the_architecture_has_every_package() -> None:
+    packages = {p.parts[1] for p in project_files() if p.parts[0] == "gpudiag" and len(p.parts) > 2}
+    table = text_of("docs/architecture.md")
+    assert not [name for name in packages if f"`{name}`" not in table]

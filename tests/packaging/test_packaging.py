@@ -6,8 +6,11 @@ A top-level `kernels` would hide the package of that name which SGLang imports.
 from __future__ import annotations
 
 import email
+import re
+import shutil
 import subprocess
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,7 +38,24 @@ def test_asset_directories_are_no_packages(kind: str) -> None:
 def test_wheel_has_one_top_level_name(wheel: Path) -> None:
     top = {name.partition("/")[0] for name in names(wheel)}
     (info,) = (name for name in top if name.endswith(".dist-info"))
-    assert top == {"gpudiag", info}
+    assert top == {"gpudiag", info, info.replace(".dist-info", ".data")}
+
+
+def test_wheel_ships_the_manual_page_and_nothing_else_beside_the_code(wheel: Path) -> None:
+    (page,) = (name for name in names(wheel) if ".data/" in name)
+    assert page.endswith(".data/data/share/man/man1/gpudiag.1")
+
+
+@pytest.mark.parametrize("what", ["wheel", "sdist"])
+def test_two_builds_are_the_same_to_the_byte(
+    what: str, source: Path, build: Callable[[str, Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(source, copy, copy_function=shutil.copyfile, ignore=shutil.ignore_patterns("__pycache__"))
+    first, second = build(what, source), build(what, copy)
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
 
 
 def test_wheel_ships_the_code_but_not_the_build_hook(wheel: Path) -> None:
@@ -58,8 +78,8 @@ def test_installing_needs_no_server_and_no_torch(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         fields = email.message_from_bytes(archive.read(metadata))
-    always = {r.partition(">")[0] for r in fields.get_all("Requires-Dist", []) if "extra ==" not in r}
-    assert always == {"ahocorasick-rs", "click", "msgspec", "nvidia-ml-py", "psutil", "py-spy", "pyelftools", "rich"}
+    always = {re.split("[<>]", r)[0] for r in fields.get_all("Requires-Dist", []) if "extra ==" not in r}
+    assert always == {"ahocorasick-rs", "click", "msgspec", "nvidia-ml-py", "psutil", "py-spy", "pyelftools", "rich", "textual"}
     assert fields["License-Expression"] == "Apache-2.0"
     assert fields.get_all("License-File") == ["LICENSE"]
 

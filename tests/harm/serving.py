@@ -1,0 +1,324 @@
+"""Whether watching a serving vLLM does it any harm: failed requests, tokens a second, threads seen stopped, growth of gpudiag.
+
+    python -m tests.harm.serving --vllm VENV --model DIR [--minutes 10] [--attaches 200] [--clients 4]
+    python -m tests.harm.serving --pid PID --url http://127.0.0.1:8000 --name MODEL ...
+
+Clients ask for completions all the time. Legs alternate: without gpudiag, watched once a second by the collector of the
+terminal interface, without, watched. Then one attach after another. Meanwhile the state of every thread of the server is
+sampled some hundred times a second. Prints one JSON object; exits 1 if a request failed, a thread was seen stopped or
+traced, or gpudiag kept more descriptors or memory at the end than after its first minute.
+
+VENV holds vLLM (0.32 for the CPU was used); the server is started on the CPU with two ranks and ended afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from gpudiag.model.process import STOPPED
+from gpudiag.tui.orders import LENGTH_BYTES
+
+START_LIMIT_S = 400.0
+SETTLED_S = 60.0
+"""gpudiag's own size is compared from here on: caches fill in the first minute."""
+MORE_MIB = 8.0
+MORE_FDS = 2
+NOISE = 0.10
+"""Two legs without gpudiag on a busy machine differ by as much; shown beside the result, and no reason to fail."""
+SAMPLE_EVERY_S = 0.003
+
+
+class Load:
+    """Clients that ask for completions, one after another, until told to stop."""
+
+    def __init__(self, url: str, name: str, clients: int) -> None:
+        self.url, self.name = url, name
+        self.tokens = self.answered = 0
+        self.failed: list[str] = []
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._ask_on, daemon=True) for _ in range(clients)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask_on(self) -> None:
+        while not self._over.is_set():
+            try:
+                count = complete(self.url, self.name)
+            except (OSError, ValueError, KeyError) as error:
+                with self._lock:
+                    self.failed.append(repr(error))
+                self._over.wait(1.0)
+                continue
+            with self._lock:
+                self.tokens += count
+                self.answered += 1
+
+
+def complete(url: str, name: str, tokens: int = 32) -> int:
+    """One completion; the number of tokens in it."""
+    body = {"model": name, "prompt": "def hello", "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    request = urllib.request.Request(  # noqa: S310  the address is the user's own server
+        f"{url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
+        return int(json.load(answer)["usage"]["completion_tokens"])
+
+
+class StopSampler:
+    """Reads the state of every thread of some processes, over and over, and counts those stopped or traced."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self.looks = self.threads = 0
+        self.stopped: dict[str, int] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        stats: list[str] = []
+        renewed = 0.0
+        while not self._over.wait(SAMPLE_EVERY_S):
+            if time.monotonic() - renewed > 1.0:
+                stats, renewed = list(_stats(self._root)), time.monotonic()
+                self._count_tracers()
+            for path in stats:
+                with contextlib.suppress(OSError):
+                    state = Path(path).read_bytes().rpartition(b") ")[2][:1].decode()
+                    if state in STOPPED:
+                        self.stopped[f"{path} {state}"] = self.stopped.get(f"{path} {state}", 0) + 1
+            self.looks += 1
+            self.threads = max(self.threads, len(stats))
+
+    def _count_tracers(self) -> None:
+        for pid in family(self._root):
+            with contextlib.suppress(OSError):
+                line = next(x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("TracerPid:"))
+                if line.split()[1] != "0":
+                    self.stopped[f"{pid} traced"] = self.stopped.get(f"{pid} traced", 0) + 1
+
+
+def family(root: int) -> list[int]:
+    try:
+        process = psutil.Process(root)
+        return [root, *(child.pid for child in process.children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _stats(root: int) -> Iterator[str]:
+    for pid in family(root):
+        with contextlib.suppress(OSError):
+            yield from (f"/proc/{pid}/task/{tid}/stat" for tid in os.listdir(f"/proc/{pid}/task"))
+
+
+class Watcher:
+    """The collector of the terminal interface, looking once a second; its frames are read and thrown away."""
+
+    def __init__(self, root: int) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "gpudiag.tui.collector", str(os.getpid())], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self.child.stdin is not None
+        self.child.stdin.write(json.dumps({"pid": root, "interval_s": 1.0}).encode() + b"\n")
+        self.child.stdin.flush()
+        self.frames = 0
+        self.sizes: list[tuple[float, int, float]] = []
+        """Seconds since the start, descriptors, MiB: of the collector and its children together."""
+        self._began = time.monotonic()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.child.stdout is not None
+        while len(head := self.child.stdout.read(LENGTH_BYTES)) == LENGTH_BYTES:
+            self.child.stdout.read(int.from_bytes(head, "big"))
+            self.frames += 1
+
+    def measure(self) -> None:
+        with contextlib.suppress(psutil.Error):
+            ours = [psutil.Process(self.child.pid), *psutil.Process(self.child.pid).children(recursive=True)]
+            kept = [p for p in ours if "py-spy" not in p.name()]
+            fds, rss = sum(p.num_fds() for p in kept), sum(p.memory_info().rss for p in kept)
+            self.sizes.append((time.monotonic() - self._began, fds, rss / 2**20))
+
+    def close(self) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.close()
+        self.child.wait(30)
+
+
+def leg(load: Load, root: int, seconds: float, *, watched: bool) -> dict[str, Any]:
+    """Tokens a second over one leg."""
+    watcher = Watcher(root) if watched else None
+    tokens, began = load.tokens, time.monotonic()
+    while time.monotonic() - began < seconds:
+        time.sleep(min(5.0, seconds / 4))
+        if watcher:
+            watcher.measure()
+    rate = (load.tokens - tokens) / (time.monotonic() - began)
+    found: dict[str, Any] = {"watched": watched, "tokens_per_s": round(rate, 2)}
+    if watcher:
+        watcher.close()
+        found |= {"looks": watcher.frames, "growth": growth(watcher.sizes, min(SETTLED_S, seconds / 3))}
+    return found
+
+
+def growth(sizes: list[tuple[float, int, float]], settled_s: float) -> dict[str, float] | None:
+    """Medians of the last fifth against those just after the start, in descriptors and MiB."""
+    settled = [s for s in sizes if s[0] >= settled_s]
+    part = max(1, len(settled) // 5)
+    if len(settled) < 2:
+        return None
+    first, last = settled[:part], settled[-part:]
+    fds = statistics.median(s[1] for s in last) - statistics.median(s[1] for s in first)
+    mib = statistics.median(s[2] for s in last) - statistics.median(s[2] for s in first)
+    return {"fds": fds, "mib": round(mib, 1), "at_end_mib": round(last[-1][2], 1)}
+
+
+def attaches(root: int, count: int) -> dict[str, Any]:
+    """One attach after another."""
+    times, codes = [], []
+    for _ in range(count):
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "gpudiag", "attach", str(root), "--json", "--fail-on", "never"], stdout=subprocess.PIPE
+        )
+        times.append(time.monotonic() - began)
+        said = json.loads(done.stdout)["verdict"] if done.stdout else {"code": f"exit {done.returncode}", "severity": "error"}
+        codes.append(f"{said['code'] or said['status']}")
+    return {
+        "count": count,
+        "median_s": round(statistics.median(times), 2) if times else None,
+        "said": {code: codes.count(code) for code in sorted(set(codes))},
+    }
+
+
+@contextlib.contextmanager
+def served(vllm: Path, model: Path, port: int) -> Iterator[tuple[int, str]]:
+    """VLLM on the CPU with two ranks; its pid and address once it answers. Everything that it started is ended."""
+    variables = {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "0|1",
+    }
+    words = ["serve", str(model), "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--enforce-eager"]
+    words += ["--tensor-parallel-size", "2", "--max-model-len", "512", "--max-num-seqs", "8"]
+    url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen(
+            [str(vllm / "bin" / "vllm"), *words], env=os.environ | variables, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            deadline = time.monotonic() + START_LIMIT_S
+            while not _answers(url):
+                if server.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    sys.exit(f"vLLM did not start:\n{log.read()[-2000:].decode(errors='replace')}")
+                time.sleep(1.0)
+            yield server.pid, url
+        finally:
+            members = family(server.pid)
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM if pid == server.pid else 0)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(20)
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            server.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return complete(url, "tiny", 1) == 1
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def measure(root: int, url: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
+    seconds = options.minutes * 60 / 2
+    with StopSampler(root) as sampler, Load(url, name, options.clients) as load:
+        load_before = os.getloadavg()[0]
+        complete(url, name)
+        legs = [leg(load, root, seconds, watched=watched) for watched in (False, True, False, True)]
+        one_by_one = attaches(root, options.attaches)
+    free = [x["tokens_per_s"] for x in legs if not x["watched"]]
+    watched = [x["tokens_per_s"] for x in legs if x["watched"]]
+    return {
+        "legs": legs,
+        "throughput_lost": round(1 - sum(watched) / sum(free), 4) if sum(free) else None,
+        "noise": round(abs(free[0] - free[1]) / max(free), 4) if max(free) else None,
+        "attaches": one_by_one,
+        "requests": load.answered,
+        "failed": load.failed,
+        "thread_states": {"looks": sampler.looks, "threads": sampler.threads, "stopped": sampler.stopped},
+        "load_average": round(load_before, 1),
+    }
+
+
+def harmless(found: dict[str, Any]) -> bool:
+    grown = [x["growth"] for x in found["legs"] if x.get("growth")]
+    small = all(g["fds"] <= MORE_FDS and g["mib"] <= MORE_MIB for g in grown)
+    return not found["failed"] and not found["thread_states"]["stopped"] and small
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vllm", type=Path, help="environment with vLLM")
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--port", type=int, default=8177)
+    parser.add_argument("--pid", type=int, help="a server that runs already")
+    parser.add_argument("--url")
+    parser.add_argument("--name", default="tiny")
+    parser.add_argument("--minutes", type=float, default=10.0, help="watched time, in two legs")
+    parser.add_argument("--attaches", type=int, default=200)
+    parser.add_argument("--clients", type=int, default=4)
+    options = parser.parse_args()
+    if options.pid:
+        found = measure(options.pid, options.url, options.name, options)
+    elif options.vllm and options.model:
+        with served(options.vllm, options.model, options.port) as (pid, url):
+            found = measure(pid, url, options.name, options)
+    else:
+        parser.error("--vllm and --model, or --pid and --url")
+    print(json.dumps(found, indent=1))
+    return 0 if harmless(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
