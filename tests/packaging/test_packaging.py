@@ -52,7 +52,7 @@ def test_two_builds_are_the_same_to_the_byte(
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     copy = tmp_path / "elsewhere"
-    shutil.copytree(source, copy, copy_function=shutil.copyfile, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source, copy, copy_function=shutil.copy, ignore=shutil.ignore_patterns("__pycache__"))
     first, second = build(what, source), build(what, copy)
     assert first.name == second.name
     assert first.read_bytes() == second.read_bytes()
