@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from tests.support.checkout import ROOT
 
 PROGRAMS = Path(__file__).parent / "programs"
 LIGHT = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_abort"
-QUIET = LookOptions(stacks="none")
+QUIET = LookOptions(stacks="none", deadline_s=20.0)
 
 
 def variables(directory: Path) -> dict[str, str]:
@@ -43,8 +44,10 @@ def variables(directory: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def server(directory: Path, environ: dict[str, str] | None = None) -> Iterator[list[int]]:
-    """The pids: the launcher's, then the ranks' in order."""
+def server(directory: Path, environ: dict[str, str] | None = None, *, ends: tuple[int, ...] = (0, 1)) -> Iterator[list[int]]:
+    """The pids: the launcher's, then the ranks' in order. Ranks in `ends` are aborted by their dump, as real ones are."""
+    for rank in ends:
+        (directory / f"ends_{rank}").touch()
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "RANK"))}
     chosen = variables(directory) if environ is None else environ
     command = [sys.executable, str(PROGRAMS / "armed.py"), str(directory)]
@@ -69,7 +72,9 @@ def debugger(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 def targets(root: int) -> list[Armed]:
     observation = Observation(snapshots=(look([root], QUIET),))
     (found,) = servers_of(observation)
-    return [t.armed for t in kernels.plan(observation, found).targets]
+    plan = kernels.plan(observation, found)
+    assert len(plan.targets) == 2, plan
+    return [t.armed for t in plan.targets]
 
 
 def taken(root: int, *, wait_s: float = 10.0) -> Taken:
@@ -83,8 +88,7 @@ def by_pid(found: Taken) -> dict[int, KernelDump]:
 
 @pytest.mark.usefixtures("debugger")
 def test_every_rank_is_asked_and_its_kernel_named(tmp_path: Path) -> None:
-    (tmp_path / "ends_1").touch()
-    with server(tmp_path) as (root, first, second):
+    with server(tmp_path, ends=(1,)) as (root, first, second):
         dumps = by_pid(taken(root))
         assert Path(f"/proc/{first}").exists()
     assert [k.name for k in dumps[first].kernels] == ["ncclDevKernel_AllReduce_Sum_f32_RING_LL"]
@@ -96,8 +100,6 @@ def test_every_rank_is_asked_and_its_kernel_named(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("debugger")
 def test_the_dump_of_a_rank_whose_end_is_the_server_s_is_read(tmp_path: Path) -> None:
     """The directory is held open from before the dump: the root of a process ends with it."""
-    for rank in range(2):
-        (tmp_path / f"ends_{rank}").touch()
     with server(tmp_path) as (root, *ranks):
         dumps = by_pid(taken(root))
     assert dumps.keys() == set(ranks)
@@ -107,7 +109,7 @@ def test_the_dump_of_a_rank_whose_end_is_the_server_s_is_read(tmp_path: Path) ->
 @pytest.mark.usefixtures("debugger")
 def test_an_idle_gpu_has_no_kernel_and_its_rank_lives_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECORDED", "missing_rank")
-    with server(tmp_path) as (root, first, second):
+    with server(tmp_path, ends=(0,)) as (root, first, second):
         dumps = by_pid(taken(root))
     assert len(dumps[first].kernels) == 1
     assert (dumps[second].kernels, dumps[second].ended) == ((), False)
@@ -117,11 +119,11 @@ def test_an_idle_gpu_has_no_kernel_and_its_rank_lives_on(tmp_path: Path, monkeyp
 def test_a_dump_that_is_cut_off_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "cut_1").touch()
     with server(tmp_path) as (root, first, second):
-        found = taken(root, wait_s=1.5)
+        found = taken(root, wait_s=1.0)
     assert by_pid(found).keys() == {first}
     (gap,) = found.gaps
     assert f"pid {second}: its dump {tmp_path}" in gap.reason
-    assert "is cut off: 564 bytes, and not complete within 1.5 s" in gap.reason
+    assert "is cut off: 564 bytes, and not complete within 1 s" in gap.reason
 
 
 @pytest.mark.usefixtures("debugger")
@@ -145,9 +147,7 @@ def test_an_old_dump_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
         os.utime(old, (time.time() - 3600, time.time() - 3600))
         found = taken(root, wait_s=1.0)
     assert by_pid(found).keys() == {first}
-    assert f"it wrote no new dump within 1 s; {old} is 3600 s old and was not read" in found.gaps[0].reason.replace(
-        "3601", "3600"
-    )
+    assert re.search(rf"it wrote no new dump within 1 s; {old} is 36\d\d s old and was not read", found.gaps[0].reason)
 
 
 @pytest.mark.usefixtures("debugger")
@@ -260,8 +260,8 @@ def test_told_to_it_dumps_reports_and_records(tmp_path: Path) -> None:
     with server(tmp_path) as (root, *ranks):
         options = ("--yes", "--json", "--record", str(recording))
         done = subprocess.run(command(root, *options), capture_output=True, text=True, cwd=ROOT, timeout=90)
-        assert all(Path(f"/proc/{pid}").exists() for pid in ranks)
     assert f"pid {ranks[0]} wrote {tmp_path}/core." in done.stderr, done.stderr
+    assert done.stderr.count(" and has ended") == 2
     assert "CUDA core dump, and that ends" in done.stderr
     assert "known so far: insufficient: not enough evidence" in done.stderr
     kept = load(recording).observation.last.kernels

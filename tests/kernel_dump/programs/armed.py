@@ -9,6 +9,7 @@ cut_RANK: only the first step; late_RANK holds the second step back until that f
 from __future__ import annotations
 
 import os
+import resource
 import select
 import struct
 import subprocess
@@ -48,6 +49,7 @@ def dump(rank: str) -> None:
         if not (DIRECTORY / f"cut_{rank}").exists():
             file.write(second)
     if (DIRECTORY / f"ends_{rank}").exists():
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.abort()
 
 
