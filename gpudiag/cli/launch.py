@@ -238,6 +238,6 @@ def _start(plan: LaunchPlan, output: Output, *, tui: bool, detach: bool) -> int:
     options = SuperviseOptions(tui=tui and not detach and fits(), detach=detach)
 
     def screen(run: Path) -> None:
-        open_run(run, plain=drawing(output)["plain"])
+        open_run(run, plain=drawing(output)["plain"], no_color=output.color == "never")
 
     return supervise(plan, options, say=say, show=lambda text: click.echo(text, nl=False), screen=screen if options.tui else None)

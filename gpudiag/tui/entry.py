@@ -113,11 +113,11 @@ def open_attach(
     return run(Live(order), plain=plain, allow_signals=allow_signals, no_color=no_color)
 
 
-def open_run(directory: Path, *, plain: bool = False, allow_signals: bool = False) -> int:
+def open_run(directory: Path, *, plain: bool = False, allow_signals: bool = False, no_color: bool = False) -> int:
     """Watch a server that `gpudiag launch` started, from its run directory. Raises UsageError if it holds no run."""
     from gpudiag.tui.live import Live
     from gpudiag.tui.orders import Order
     from gpudiag.tui.rundir import read_run
 
     read_run(directory)
-    return run(Live(Order(directory=str(directory.absolute()))), plain=plain, allow_signals=allow_signals)
+    return run(Live(Order(directory=str(directory.absolute()))), plain=plain, allow_signals=allow_signals, no_color=no_color)
