@@ -21,12 +21,11 @@ from gpudiag.launch.start import Started
 from gpudiag.launch.status import DOING, size
 from gpudiag.model.decoding import decode_json
 from gpudiag.model.report import Report
-from gpudiag.model.run import PhaseProgress, RunProgress
+from gpudiag.model.run import ENDED, PhaseProgress, RunProgress
 
 EVERY_S: Final = 0.5
 STILL_S: Final = 15.0
 """So often a phase that goes on says so."""
-ENDED: Final = frozenset({"stopped", "crashed", "killed"})
 _MOST_BYTES: Final = 64 << 20
 
 Say = Callable[[str], None]

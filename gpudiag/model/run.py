@@ -32,6 +32,10 @@ RunState = Literal["starting", "serving", "stalled", "stopping", "stopped", "cra
 """'stalled': no progress, in start-up or while requests are open. 'killed': ended by a signal that gpudiag did not send."""
 
 
+ENDED: Final[frozenset[RunState]] = frozenset({"stopped", "crashed", "killed"})
+"""States after which a run says nothing more."""
+
+
 class Setting(Struct, frozen=True, kw_only=True):
     """One argument or environment variable that gpudiag chose, and why. `switch` is the option that leaves it out."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpudiag import __version__
+from gpudiag.model.run import ENDED
 from gpudiag.render.canvas import Canvas, Segment, cells
 from gpudiag.render.headline import draw_title
 from gpudiag.render.plain import clean
@@ -70,6 +71,9 @@ def _current(state: State, canvas: Canvas, room: int, silent_s: float) -> list[S
         return [(f"{held} paused", f"bold {ORANGE}"), (f" look {frame.number} of {total}, {ago}", PLAIN)]
     if not state.live:
         return [(f"recorded, look {frame.number} of {total}", DIM)]
+    run = frame.run
+    if run is not None and run.progress is not None and run.progress.state in ENDED:
+        return [(f"the server has ended; what it left is in {canvas.fit(clean(run.manifest.run_id), 40)}", DIM)]
     if silent_s > LATE_S + state.interval_s + 4 * frame.took_s:
         mark = "!" if canvas.plain else "▲"
         return [(f"{mark} no look for {silent_s:.0f} s: the collector is slow", f"bold {ORANGE}")]

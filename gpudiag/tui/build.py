@@ -37,14 +37,14 @@ def frames_of_recording(observation: Observation, logs: Sequence[ServerLog]) -> 
     return frames
 
 
-def frame_of_run(run: Run, *, number: int, report: Report | None = None) -> Frame:
+def frame_of_run(run: Run, *, number: int, report: Report | None = None, logs: Sequence[ServerLog] = ()) -> Frame:
     """A moment of a start in which no process can be looked at: not yet, or not any more. `report` says how it ended."""
     return Frame(
         number=number,
         at=run.progress.at if run.progress else run.manifest.started_at,
         reports=(safe(report),) if report is not None else (),
         run=run,
-        packed=pack(Details(reports=(report,) if report is not None else ())),
+        packed=pack(Details(reports=(report,) if report is not None else (), logs=tuple(logs))),
     )
 
 

@@ -22,6 +22,7 @@ from gpudiag.collect.process_reader import Source
 from gpudiag.collect.watch import Watch
 from gpudiag.errors import GpudiagError, NoTargetError
 from gpudiag.model.log import ServerLog
+from gpudiag.model.run import ENDED
 from gpudiag.model.snapshot import Observation
 from gpudiag.session import pipeline
 from gpudiag.tui.build import frame_of, frame_of_run
@@ -46,6 +47,7 @@ class Collector:
         self._native = False
         self._logs: tuple[ServerLog, ...] = ()
         self._logs_at = 0.0
+        self._told: tuple[ServerLog, ...] = ()
 
     def run(self) -> None:
         """Until stdin ends, or there is nothing more to look at."""
@@ -72,7 +74,7 @@ class Collector:
     def _look_at_run(self, directory: Path) -> None:
         run = read_run(directory)
         pid = run.manifest.server_pid
-        over = run.progress is not None and run.progress.state in ("stopped", "crashed", "killed")
+        over = run.progress is not None and run.progress.state in ENDED
         if pid is None or over:
             self._forget()
             self._send_run(directory, run)
@@ -85,7 +87,13 @@ class Collector:
 
     def _send_run(self, directory: Path, run: Run) -> None:
         self._number += 1
-        send(frame_of_run(run, number=self._number, report=read_report(directory, run)))
+        over = run.progress is not None and run.progress.state in ENDED
+        if over and not self._told:
+            from gpudiag.logs.facts import read_facts
+
+            # All of it is there now: the first failure may stand far above the last lines.
+            self._told = (ServerLog(root_pid=0, facts=read_facts([str(directory / run.manifest.log)])),)
+        send(frame_of_run(run, number=self._number, report=read_report(directory, run), logs=self._told if over else ()))
 
     def _look_at(self, pid: int, run: Run | None) -> None:
         if self._watch is None:

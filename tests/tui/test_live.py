@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import queue
 import signal
@@ -16,8 +17,10 @@ from gpudiag.demo.run import Running, start
 from gpudiag.tui.frame import Frame, Note, unpack
 from gpudiag.tui.live import Live
 from gpudiag.tui.orders import Order
+from gpudiag.tui.rundir import read_report
+from tests.support.checkout import ROOT
 from tests.support.processes import wait_until
-from tests.tui.samples import launched
+from tests.tui.samples import launched, recorded
 
 PATIENCE_S = 60.0
 
@@ -124,3 +127,39 @@ def test_a_run_directory_is_followed_with_the_server_in_it(hung: Running, tmp_pa
         assert "damaged" in heard.until(lambda m: isinstance(m, Note)).text
     finally:
         source.stop()
+
+
+def test_a_run_that_has_ended_is_told_by_its_report_and_its_whole_log(tmp_path: Path) -> None:
+    run = launched("weight-load", "crashed").run
+    assert run is not None
+    assert run.progress is not None
+    report = recorded("hangs/GPD305-rank-stopped")[-1].reports[0]
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence" / "report.json").write_bytes(msgspec.json.encode(report))
+    (tmp_path / "manifest.json").write_bytes(msgspec.json.encode(run.manifest))
+    progress = msgspec.structs.replace(run.progress, report="evidence/report.json")
+    (tmp_path / "progress.json").write_bytes(msgspec.json.encode(progress))
+    with gzip.open(ROOT / "tests/logs/data/vllm_raise_rank1.log.gz") as log:
+        (tmp_path / "server.log").write_bytes(log.read())
+    source, heard = Live(Order(directory=str(tmp_path), interval_s=60.0)), Heard()
+    source.start(heard)
+    try:
+        frame = heard.until(lambda m: isinstance(m, Frame))
+    finally:
+        source.stop()
+    assert frame.reports[0].verdict.code == "GPD305"
+    (kept,) = unpack(frame.packed).logs
+    assert kept.facts is not None
+    assert any("rope table" in t.message for trace in kept.facts.tracebacks for t in trace.chain())
+
+
+def test_a_report_outside_the_run_directory_is_not_read(tmp_path: Path) -> None:
+    run = launched("weight-load", "crashed").run
+    assert run is not None
+    assert run.progress is not None
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(recorded("hangs/GPD305-rank-stopped")[-1].reports[0]))
+    inside = tmp_path / "run"
+    inside.mkdir()
+    for name in ("../report.json", str(tmp_path / "report.json")):
+        told = msgspec.structs.replace(run, progress=msgspec.structs.replace(run.progress, report=name))
+        assert read_report(inside, told) is None
