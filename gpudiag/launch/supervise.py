@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpudiag.errors import ExitCode
-from gpudiag.launch.follow import ENDED, follow
+from gpudiag.launch.follow import follow
 from gpudiag.launch.options import SuperviseOptions
 from gpudiag.launch.run_directory import RunDirectory
 from gpudiag.launch.start import start
-from gpudiag.model.run import LaunchPlan
+from gpudiag.model.run import ENDED, LaunchPlan
 
 Talk = Callable[[str], None]
 Screen = Callable[[Path], None]

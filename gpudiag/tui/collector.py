@@ -21,6 +21,7 @@ from gpudiag.collect.parent_death import die_with
 from gpudiag.collect.process_reader import Source
 from gpudiag.collect.watch import Watch
 from gpudiag.errors import GpudiagError, NoTargetError
+from gpudiag.launch.run_directory import run_of
 from gpudiag.model.log import ServerLog
 from gpudiag.model.run import ENDED
 from gpudiag.model.snapshot import Observation
@@ -59,10 +60,11 @@ class Collector:
             self._forget()
 
     def _until_told(self) -> None:
+        directory = self._directory()
         while True:
             began = time.monotonic()
-            if self._order.directory is not None:
-                self._look_at_run(Path(self._order.directory))
+            if directory is not None:
+                self._look_at_run(directory)
             else:
                 self._look_at(self._order.pid or 0, None)
             took_s = time.monotonic() - began
@@ -70,6 +72,13 @@ class Collector:
             pause_s = min(1.0, self._interval_s) if self._number <= 1 else max(self._interval_s - took_s, _DUTY * took_s)
             if not self._listen(time.monotonic() + pause_s):
                 return
+
+    def _directory(self) -> Path | None:
+        """The run directory that was named, or that of the launch to which the server belongs."""
+        if self._order.directory is not None:
+            return Path(self._order.directory)
+        found = run_of(self._order.pid or 0)
+        return found[0].path if found is not None else None
 
     def _look_at_run(self, directory: Path) -> None:
         run = read_run(directory)
