@@ -181,7 +181,7 @@ def _parts(named: tuple[str, ...]) -> frozenset[str]:
 def _planned(request: Request, record: str | None) -> Planned:
     from gpudiag.launch import host, planning
 
-    return planning.make(request, host.look(request.engine, record), os.environ, Path.home())
+    return planning.make(request, host.look(request.engine, record), os.environ, Path.home(), say=say)
 
 
 def _judged(planned: Planned, wall_s: float) -> DoctorReport:

@@ -18,18 +18,14 @@ from gpudiag import config
 from gpudiag.doctor import probe
 from gpudiag.doctor.install import absolute
 from gpudiag.doctor.reads import bounded
+from gpudiag.engines.launching import DIALECTS
 from gpudiag.model.decoding import decode_json
 from gpudiag.model.flags import FlagTable
 from gpudiag.model.reading import Failed, Ok, Reading
 
-COMMANDS: Final[dict[str, tuple[str, ...]]] = {
-    "sglang": ("sglang.launch_server",),
-    "vllm": ("vllm.entrypoints.cli.main", "serve"),
-}
-"""Module and words with which each engine's server is started; both are there in SGLang 0.5.5 to 0.5.23, vLLM 0.10 to 0.33."""
-
 LIMIT_S: Final = 120.0
 _MAX_CACHE: Final = 8 << 20
+_MOST_FILES: Final = 20
 _MARKS: Final = {"sglang": "SGLANG_", "vllm": "VLLM_"}
 
 
@@ -47,8 +43,11 @@ def read(
     ask: tuple[str, ...] = (),
     variables: Mapping[str, str] | None = None,
     cache: Path | None = None,
+    own_rights: bool = False,
 ) -> Reading[FlagTable]:
     """The options of `engine` in this interpreter. `ask` are names of environment variables to look for in its table.
+
+    `own_rights` is for whoever is going to run a server with it: another user's interpreter then is no reason not to ask.
 
     `variables` are set in addition to our own: an engine may have other options on another device. `cache` None is the
     user's cache directory. Importing an engine takes 5 to 30 s; a remembered answer takes milliseconds.
@@ -58,8 +57,10 @@ def read(
     known = _recall(file)
     if known is not None:
         return Ok(value=known, at=time.time())
-    arguments = [*(word for name in ask for word in ("--ask", name)), *COMMANDS[engine]]
-    answer = probe.run("describe_flags", arguments, python=absolute(python), limit_s=LIMIT_S, variables=variables)
+    arguments = [*(word for name in ask for word in ("--ask", name)), *DIALECTS[engine].module]
+    answer = probe.run(
+        "describe_flags", arguments, python=absolute(python), limit_s=LIMIT_S, variables=variables, own_rights=own_rights
+    )
     if not isinstance(answer, Ok):
         return answer
     if not answer.value.get("ok"):
@@ -106,3 +107,6 @@ def _keep(file: Path, answer: _Remembered) -> None:
         with open(handle, "wb") as out:
             out.write(msgspec.json.encode(answer))
         os.replace(name, file)
+        kept = sorted(file.parent.glob("*.json"), key=lambda one: one.stat().st_mtime, reverse=True)
+        for old in kept[_MOST_FILES:]:
+            old.unlink()

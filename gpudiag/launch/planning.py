@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from gpudiag.engines.words import taken_apart, value_of
 from gpudiag.launch import arming, drafters, resolve, speculation
 from gpudiag.launch.request import Host, Request
 from gpudiag.model.facts import Asked, Facts
+from gpudiag.model.flags import FlagTable
 from gpudiag.model.modelfiles import Drafter, ModelFiles
-from gpudiag.model.reading import Ok, Unavailable
+from gpudiag.model.reading import Ok, Reading, Unavailable
 from gpudiag.model.run import LaunchPlan
 
 
@@ -28,8 +29,13 @@ class Planned(Struct, frozen=True, kw_only=True):
     facts: Facts
 
 
-def make(request: Request, host: Host, variables: Mapping[str, str], home: Path) -> Planned:
-    """Look at machine, install, model and drafter, and resolve the request. Raises UsageError for a bad request or profile."""
+def make(
+    request: Request, host: Host, variables: Mapping[str, str], home: Path, *, say: Callable[[str], None] = lambda _: None
+) -> Planned:
+    """Look at machine, install, model and drafter, and resolve the request. Raises UsageError for a bad request or profile.
+
+    `say` is told what takes longer than the rest.
+    """
     files = _model(request)
     chosen = resolve.profiles_for(request, files, host, variables, home)
     port = resolve.port_of(request)
@@ -49,9 +55,11 @@ def make(request: Request, host: Host, variables: Mapping[str, str], home: Path)
     )
     extra = {k: v for k, v in resolve.profile_variables(request, chosen).items() if k not in variables}
     with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(engine_flags.read, request.python, request.engine, ask=arming.ASKED_ABOUT, variables=extra)
+        asking = pool.submit(_table, request, extra)
         try:
             read = facts.read(asked)
+            if not asking.done():
+                say(f"asking {request.engine} for its options, which imports it; the answer is remembered")
             table = asking.result()
         except BaseException:
             probe.end_all()
@@ -69,6 +77,10 @@ def make(request: Request, host: Host, variables: Mapping[str, str], home: Path)
         arguments=plan.argv[2 + len(DIALECTS[request.engine].module) :],
     )
     return Planned(plan=plan, facts=replace(read, asked=asked, flags=table))
+
+
+def _table(request: Request, extra: Mapping[str, str]) -> Reading[FlagTable]:
+    return engine_flags.read(request.python, request.engine, ask=arming.ASKED_ABOUT, variables=extra, own_rights=True)
 
 
 def _context(request: Request) -> int | None:

@@ -15,7 +15,7 @@ from gpudiag.doctor import probe as probes
 from gpudiag.engines.words import taken_apart, value_of
 from gpudiag.model.facts import Asked
 from gpudiag.model.flags import FlagTable
-from gpudiag.model.reading import Failed, Ok, Reading
+from gpudiag.model.reading import Failed, Ok, Reading, Unavailable
 from gpudiag.rules.launch.flag_unknown_to_version import nearest
 from tests.doctor.machines import facts, ok, refused, result
 from tests.launch.requests import table
@@ -120,6 +120,26 @@ def test_a_cache_that_was_tampered_with_is_not_believed(tmp_path: Path) -> None:
     kept.write_bytes(b'{"table": {"engine": "sglang"}, "files": []}')
     assert isinstance(read(tmp_path), Ok)
     assert os.stat(tmp_path / "cache").st_mode & 0o077 == 0
+
+
+@pytest.mark.usefixtures("engine")
+def test_an_interpreter_of_somebody_else_is_asked_only_by_who_is_going_to_run_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "owner", lambda _: Unavailable(reason="it belongs to alice", help=""))
+    assert isinstance(read(tmp_path), Unavailable)
+    asked = engine_flags.read(sys.executable, "sglang", cache=tmp_path / "cache", own_rights=True)
+    assert isinstance(asked, Ok)
+
+
+@pytest.mark.usefixtures("engine")
+def test_only_so_many_answers_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    for number in range(30):
+        (tmp_path / "cache" / f"{number}.json").write_text("{}")
+    assert isinstance(read(tmp_path), Ok)
+    assert len(list((tmp_path / "cache").iterdir())) == 20
+    assert isinstance(read(tmp_path), Ok)
 
 
 @pytest.mark.parametrize("name", ENGINES)
