@@ -18,6 +18,7 @@ from gpudiag.cli.output import Output, emit, output_options, say
 from gpudiag.errors import GpudiagError, UsageError
 from gpudiag.model.log import ServerLog
 from gpudiag.model.report import Report
+from gpudiag.model.run import RUN_VARIABLE
 from gpudiag.model.server import Server
 from gpudiag.model.snapshot import Observation
 from gpudiag.session import pipeline
@@ -111,6 +112,7 @@ def attach(
     redactor = Redactor()
     trouble = _record(observation, logs, record, redactor, redact=output.redact)
     reports = pipeline.reports_of(observation, command="attach", wall_s=took_s, logs=logs)
+    _point_to_runs(observation)
     return _finish(reports, output, redactor, array=every, trouble=trouble)
 
 
@@ -149,6 +151,17 @@ def _announce(servers: tuple[Server, ...], options: LookOptions, *, confirm: boo
         pids = ", ".join(str(s.root_pid) for s in servers)
         patience = ", for at least 5 s" if confirm or options.flight_recorder else ""
         say(f"looking at pid {pids} ({processes} processes){patience} ...")
+
+
+def _point_to_runs(observation: Observation) -> None:
+    """Where the log and the evidence of a server are that gpudiag launch started. It says so itself, so nothing there is read."""
+    from gpudiag.model.reading import value_or
+
+    for pid in observation.last.roots:
+        process = observation.last.process(pid)
+        place = value_or(process.environ, {}).get(RUN_VARIABLE) if process is not None else None
+        if place:
+            say(f"pid {pid} was started by gpudiag launch; its log, and evidence taken so far: {place}")
 
 
 def _dump_kernels(observation: Observation, logs: Sequence[ServerLog], *, yes: bool) -> Observation:

@@ -30,6 +30,7 @@ _NAMES = frozenset(
         b"CUDA_COREDUMP_GENERATION_FLAGS",
         b"NVIDIA_VISIBLE_DEVICES",
         b"OMP_NUM_THREADS",
+        b"GPUDIAG_RUN",
         b"PYTHONFAULTHANDLER",
         b"PYTHONUNBUFFERED",
         b"PYTHON_GIL",
