@@ -42,16 +42,15 @@ class Ending:
             return
         self._due = time.monotonic() + self._polite_s
         send([t for t in self._tree.alive if t.pid == self._tree.root], number)
+        self._continue()
 
     def end_rest(self) -> None:
         """The root has ended: what it left is told to end too, then killed."""
         if not self._told_rest and self._killed_at is None:
             self._told_rest = True
             self._due = time.monotonic() + REST_S
-            rest = self._tree.alive
-            # A stopped process takes no signal but SIGKILL; continued first, it ends like the others.
-            send(rest, signal.SIGTERM)
-            send([t for t in rest if t.stopped], signal.SIGCONT)
+            send(self._tree.alive, signal.SIGTERM)
+            self._continue()
 
     def step(self) -> None:
         """To be called often, after the tree was looked at."""
@@ -60,6 +59,10 @@ class Ending:
             send(self._tree.alive, signal.SIGKILL)
         elif self._due is not None and time.monotonic() > self._due and self._tree.alive:
             self._kill()
+
+    def _continue(self) -> None:
+        """A stopped process takes no signal but SIGKILL, and its siblings wait for it; continued, it ends like the others."""
+        send([t for t in self._tree.alive if t.stopped], signal.SIGCONT)
 
     def _kill(self) -> None:
         if self._killed_at is None:

@@ -93,9 +93,9 @@ class _Teller:
 
     def end(self, progress: RunProgress, *, interrupted: bool) -> int:
         """Show what is left, and say with which code to end."""
-        report = self._report(progress) if progress.state != "stopped" or not interrupted else None
+        report = self._report(progress) if progress.state != "stopped" or not interrupted or progress.code else None
         self._say(f"log and evidence: {self._run.path}")
-        if progress.state == "stopped":
+        if progress.state == "stopped" and progress.code is None:
             if self.was_ready:
                 return ExitCode.OK
             return ExitCode.INTERRUPTED if interrupted else ExitCode.NOT_INSPECTABLE

@@ -65,7 +65,7 @@ def sentence(of: Situation) -> str:
             f"was killed{verdict}" if of.exit_status is None or of.exit_status >= 0 else f"{how_ended(of.exit_status)}{verdict}"
         )
     if of.state in ("stopping", "stopped"):
-        return of.state
+        return f"{of.state} while it hung{verdict}" if verdict else of.state
     if of.state == "serving":
         return _serving(of.serving, of.notes)
     return f"{DOING[of.phase.phase]}{_amount(of.phase)}{_late(of)}"

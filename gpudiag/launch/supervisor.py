@@ -35,6 +35,7 @@ from gpudiag.launch.tree import Tracked, Tree
 from gpudiag.launch.weight_load import WeightLoad
 from gpudiag.logs.engines.launch import SAW
 from gpudiag.model.run import LaunchPlan, Phase, PhaseProgress, RunProgress, RunState
+from gpudiag.render.plain import clean
 
 NAMES_EVERY_S: Final = 10.0
 FILES_EVERY_S: Final = 60.0
@@ -176,6 +177,7 @@ class Supervisor:
                 serving=self.serving.serving if self.clock.current == "ready" else None,
                 exit_status=situation.exit_status,
                 sentence=sentence(situation),
+                code=self.told.code if self.told is not None and self.told.hung else None,
                 report=self.report,
             )
         )
@@ -307,4 +309,4 @@ class Supervisor:
 
     def _say(self, text: str) -> None:
         with open(self.run.events_log, "a", encoding="utf-8", errors="backslashreplace") as log:
-            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} INFO {text}\n")
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} INFO {clean(text)}\n")

@@ -149,5 +149,7 @@ class RunProgress(Struct, frozen=True, kw_only=True):
     """As `os.waitstatus_to_exitcode` gives it: negative is a signal."""
     sentence: str
     """What a person wants to know now: 'loading weights: 312 of 547 GB, 21 GB/s, 11 s left'."""
+    code: str | None = None
+    """Of the finding that says why it stalls, or why it ended; of a server that was ended while it stalled too."""
     report: str | None = None
     """Path of the last report of a stall or an end, relative to the run directory."""

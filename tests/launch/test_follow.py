@@ -138,6 +138,17 @@ def test_a_stall_is_shown_while_it_lasts(tmp_path: Path) -> None:
         assert "serving stalled: GPD305 rank 1 is stopped" in talk
 
 
+def test_what_is_ended_while_it_hangs_is_a_finding(tmp_path: Path) -> None:
+    with foreground(plan_of(tmp_path / "run")) as it:
+        run = it.until_ready()
+        os.kill(run.worker(1), signal.SIGSTOP)
+        run.until(lambda p: p.state == "stalled", "the stop is noticed")
+        family = run.family
+        it.process.send_signal(signal.SIGINT)
+        assert it.end()[0] == 1
+        assert not any(alive(pid) for pid in family)
+
+
 def test_detached_it_leaves_when_the_server_is_ready(tmp_path: Path) -> None:
     with foreground(plan_of(tmp_path / "run"), "detach") as it:
         code, _, talk = it.end()

@@ -20,6 +20,7 @@ from gpudiag.launch import history
 from gpudiag.launch.options import SuperviseOptions
 from gpudiag.launch.run_directory import run_of
 from gpudiag.launch.start import Started, start
+from gpudiag.model.run import RunProgress
 from gpudiag.session.load import load
 from tests.launch.launching import Launched, alive, launched, plan_of
 from tests.support.processes import wait_until
@@ -152,6 +153,28 @@ def test_a_server_without_clients_is_left_in_peace(tmp_path: Path) -> None:
         run.until(lambda p: p.at > looked + 7, "seven seconds are over")
         assert not run.progress.report
         assert b"vllm:tokens 1\n" in run.fetch("/metrics")
+
+
+@pytest.mark.parametrize("name", ["weights", "weights.mapped"])
+def test_a_load_is_followed_in_bytes(tmp_path: Path, name: str) -> None:
+    """By read calls, and as memory that grows."""
+    size = 60 << 20
+    (tmp_path / name).write_bytes(os.urandom(1 << 20) * 60)
+    plan = plan_of(tmp_path / "run", argv=("--weights", str(tmp_path / name)), checkpoint_bytes=size)
+    with launched(plan) as run:
+
+        def half(progress: RunProgress) -> bool:
+            last = progress.phases[-1]
+            return last.phase == "weight-load" and (last.done or 0) > size / 2
+
+        seen = run.until(half, "half of it is loaded")
+        load_ = seen.phases[-1]
+        assert load_.total == size
+        assert (load_.rate_per_s or 0) > 1e6
+        assert load_.eta_s is not None
+        assert "MB of 62.9 MB" in seen.sentence
+        run.ready()
+        assert [why for why in os.listdir(run.run.evidence) if "ready" not in why] == []
 
 
 def test_a_server_that_logs_nothing_is_ready_when_it_answers(tmp_path: Path) -> None:

@@ -43,15 +43,27 @@ def complain(tag: str) -> None:
         print(f"({tag} pid={os.getpid()}) {line}", file=sys.stderr, flush=True)
 
 
-def serve_rank(rank: int, fd: int, fault: str) -> None:
+def serve_rank(rank: int, fd: int, fault: str, weights: str) -> None:
     try:
-        work(rank, socket.socket(fileno=fd), fault)
+        work(rank, socket.socket(fileno=fd), fault, weights)
     except RuntimeError:
         complain(f"Worker_TP{rank}")
         sys.exit(1)
 
 
-def work(rank: int, link: socket.socket, fault: str) -> None:
+def load(weights: str) -> None:
+    """Read the file, or map it into memory if its name ends in .mapped, a MiB after the other, as slow storage would."""
+    if not weights:
+        return
+    with open(weights, "rb") as file:
+        view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if weights.endswith(".mapped") else file
+        kept = []
+        while piece := view.read(1 << 20):
+            kept.append(piece)
+            time.sleep(0.05)
+
+
+def work(rank: int, link: socket.socket, fault: str, weights: str) -> None:
     log(f"Worker_TP{rank}", f"world_size=2 rank={rank} local_rank={rank} distributed_init_method=tcp://127.0.0.1:1 backend=gloo")
     log(f"Worker_TP{rank}", "Starting to load model")
     if fault == "crash" and rank == 1:
@@ -60,6 +72,7 @@ def work(rank: int, link: socket.socket, fault: str) -> None:
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()
+    load(weights)
     log(f"Worker_TP{rank}", "Loading weights took 0.01 seconds")
     log(f"Worker_TP{rank}", "CPU KV cache size: 4,096 tokens")
     link.sendall(b"r")
@@ -87,7 +100,7 @@ class Root:
             command = [f"VLLM::Worker_TP{rank}", __file__, "--rank", str(rank), "--fd", str(far.fileno())]
             self.ranks.append(
                 subprocess.Popen(
-                    [*command, "--fault", self.options.fault],
+                    [*command, "--fault", self.options.fault, "--weights", self.options.weights],
                     executable=sys.executable,
                     pass_fds=(far.fileno(),),
                     env={**os.environ, "PYTHONHOME": f"{sys.base_prefix}:{sys.base_exec_prefix}"},
@@ -176,12 +189,13 @@ def main() -> None:
     parser.add_argument("--tensor-parallel-size", type=int)
     parser.add_argument("--fault", default="")
     parser.add_argument("--litter", default="")
+    parser.add_argument("--weights", default="")
     parser.add_argument("--api-key")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--fd", type=int)
     options = parser.parse_args()
     if options.rank is not None:
-        serve_rank(options.rank, options.fd, options.fault)
+        serve_rank(options.rank, options.fd, options.fault, options.weights)
     else:
         serve_root(options)
 
