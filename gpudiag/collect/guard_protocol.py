@@ -11,7 +11,7 @@ from gpudiag.collect.flight_request import DumpsReply, DumpsRequest, PipeReply, 
 from gpudiag.collect.nccl_request import NcclReply, NcclRequest
 from gpudiag.model.file import FileFact
 from gpudiag.model.network import Socket
-from gpudiag.model.process import FutexWait, IoCounters, Syscall
+from gpudiag.model.process import FutexWait, IoCounters, Sleep, Syscall
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable
 from gpudiag.model.snapshot import Gap
 from gpudiag.model.stack import FilePoll, LockUse, PyStack
@@ -64,6 +64,7 @@ class MemoryReply(Struct, frozen=True, kw_only=True, tag="memory"):
 
     futexes: Ok[tuple[FutexWait, ...]] | Unavailable | Failed = NOT_ASKED
     polls: Ok[dict[int, tuple[int, ...]]] | Unavailable | Failed = NOT_ASKED
+    sleeps: Ok[tuple[Sleep, ...]] | Unavailable | Failed = NOT_ASKED
     lock_uses: Ok[tuple[LockUse, ...]] | Unavailable | Failed = NOT_ASKED
     file_polls: Ok[tuple[FilePoll, ...]] | Unavailable | Failed = NOT_ASKED
 

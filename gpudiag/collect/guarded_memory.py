@@ -10,6 +10,7 @@ from gpudiag.collect.futex import futex_waits
 from gpudiag.collect.guard_protocol import MemoryReply, MemoryRequest
 from gpudiag.collect.memory import TargetMemory
 from gpudiag.collect.polls import polled_fds
+from gpudiag.collect.sleeps import sleeps
 from gpudiag.collect.threads import inner_tids
 from gpudiag.model.process import FutexWait
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable
@@ -22,11 +23,12 @@ def read_memory(request: MemoryRequest) -> MemoryReply:
     """Futexes, and when stacks came with the request, lock uses and file polls."""
     opened = reading(request.pid, lambda: TargetMemory(request.pid), attach=True)
     if not isinstance(opened, Ok):
-        return MemoryReply(futexes=opened, polls=opened, lock_uses=opened, file_polls=opened)
+        return MemoryReply(futexes=opened, polls=opened, sleeps=opened, lock_uses=opened, file_polls=opened)
     with opened.value as memory:
         return MemoryReply(
             futexes=reading(request.pid, lambda: _futexes(request, memory), attach=True),
             polls=reading(request.pid, lambda: polled_fds(request.syscalls, request.watches, memory), attach=True),
+            sleeps=reading(request.pid, lambda: sleeps(request.syscalls, request.tids, memory), attach=True),
             lock_uses=_from_stacks(request, memory, _lock_uses),
             file_polls=_from_stacks(request, memory, _file_polls),
         )

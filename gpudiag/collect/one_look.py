@@ -195,7 +195,7 @@ class OneLook:
         if "memory" in self._options.withhold:
             self._full.update(
                 {
-                    p.pid: replace(p, futexes=WITHHELD, polls=WITHHELD, lock_uses=WITHHELD, file_polls=WITHHELD)
+                    p.pid: replace(p, futexes=WITHHELD, polls=WITHHELD, sleeps=WITHHELD, lock_uses=WITHHELD, file_polls=WITHHELD)
                     for p in self._alive
                 }
             )
@@ -239,7 +239,13 @@ class OneLook:
                 reason = f"pid {process.pid} was reused by a new process during the look"
                 restarted = Unavailable(reason=reason, help="gpudiag attach")
                 self._full[process.pid] = replace(
-                    process, stacks=restarted, futexes=restarted, polls=restarted, lock_uses=restarted, file_polls=restarted
+                    process,
+                    stacks=restarted,
+                    futexes=restarted,
+                    polls=restarted,
+                    sleeps=restarted,
+                    lock_uses=restarted,
+                    file_polls=restarted,
                 )
 
 
@@ -269,13 +275,14 @@ def _torn(pid: int, mode: StackMode, why: Unavailable | Failed) -> Gap:
 
 def _with_memory(process: Process, reply: MemoryReply | Failed) -> Process:
     if isinstance(reply, Failed):
-        return replace(process, futexes=reply, polls=reply, lock_uses=reply, file_polls=reply)
+        return replace(process, futexes=reply, polls=reply, sleeps=reply, lock_uses=reply, file_polls=reply)
     unseen = None if isinstance(process.syscalls, Ok) else process.syscalls
     stackless = None if isinstance(process.stacks, Ok) else process.stacks
     return replace(
         process,
         futexes=unseen or reply.futexes,
         polls=unseen or reply.polls,
+        sleeps=unseen or reply.sleeps,
         lock_uses=stackless or reply.lock_uses,
         file_polls=stackless or reply.file_polls,
     )

@@ -89,6 +89,7 @@ def zombie(process: Process) -> Process:
         libraries=gone,
         syscalls=gone,
         polls=gone,
+        sleeps=gone,
         futexes=gone,
         stacks=gone,
         lock_uses=gone,

@@ -69,7 +69,7 @@ class StartWatch:
         if self._quiet_since is not None and pulse.at - self._quiet_since >= self._next_quiet:
             self._next_quiet = pulse.at - self._quiet_since + min(MOST_S, 2 * self._next_quiet)
             return "quiet"
-        if pulse.at - self._silent_since >= self._next_silent:
+        if self._quiet_since is None and pulse.at - self._silent_since >= self._next_silent:
             self._next_silent = pulse.at - self._silent_since + min(MOST_S, 2 * self._next_silent)
             return "silent"
         return None

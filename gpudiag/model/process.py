@@ -42,6 +42,13 @@ class FutexWait(Struct, frozen=True, kw_only=True):
     owner_tid: int | None = None
 
 
+class Sleep(Struct, frozen=True, kw_only=True):
+    """A thread asleep until a moment that it chose itself (clock_nanosleep): `left_s` seconds after it was read."""
+
+    tid: int
+    left_s: float
+
+
 class IoCounters(Struct, frozen=True, kw_only=True):
     """/proc/PID/io, in bytes. `read_bytes` reached the disk, `read_chars` were asked for."""
 
@@ -128,6 +135,7 @@ class Process(Struct, frozen=True, kw_only=True):
     polls: Ok[dict[int, tuple[int, ...]]] | Unavailable | Failed = NOT_ASKED
     """By tid: the descriptors a thread waits for in poll(2), select(2) or epoll_wait(2)."""
     futexes: Ok[tuple[FutexWait, ...]] | Unavailable | Failed = NOT_ASKED
+    sleeps: Ok[tuple[Sleep, ...]] | Unavailable | Failed = NOT_ASKED
     stacks: Ok[tuple[PyStack, ...]] | Unavailable | Failed = NOT_ASKED
     python_version: str | None = None
     lock_uses: Ok[tuple[LockUse, ...]] | Unavailable | Failed = NOT_ASKED

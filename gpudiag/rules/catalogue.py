@@ -108,6 +108,7 @@ CODES: Final[dict[str, str]] = {
     "GPD326": "lock-owner-stuck",
     "GPD327": "ranks-diverged",
     "GPD328": "queue-starved",
+    "GPD329": "rank-asleep-on-timer",
     "GPD401": "communicator-init-stalled",
     "GPD402": "wrong-network-interface",
     "GPD403": "p2p-copy-fails",

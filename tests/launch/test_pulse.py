@@ -39,7 +39,7 @@ def test_what_does_nothing_is_looked_at_soon_and_then_less_and_less() -> None:
     found = looks(300)
     assert found[0] == (QUIET_S, "quiet")
     assert len(found) < 12
-    assert {why for _, why in found} == {"quiet", "silent"}
+    assert {why for _, why in found} == {"quiet"}
 
 
 def test_heartbeats_are_no_work() -> None:

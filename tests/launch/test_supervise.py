@@ -192,6 +192,23 @@ def test_somebody_else_on_the_port_is_not_the_server(tmp_path: Path) -> None:
             assert "ready" not in [p.phase for p in end.phases]
 
 
+def test_ranks_that_sleep_while_they_start(tmp_path: Path) -> None:
+    """No processor time, no word, no lock: only the time until which it sleeps, in its memory, tells that it is long."""
+    with launched(plan_of(tmp_path / "run", argv=("--fault", "asleep"))) as run:
+        run.until(lambda p: p.state == "stalled", "the sleep is found")
+        verdict = run.report.verdict
+        assert (verdict.code, verdict.culprits[0].pid) == ("GPD329", run.worker(verdict.culprits[0].rank or 0)), verdict
+        assert verdict.culprits[0].function == "work"
+        assert "for another 5" in verdict.title
+
+
+def test_ranks_that_pause_before_they_try_again(tmp_path: Path) -> None:
+    with launched(plan_of(tmp_path / "run", argv=("--fault", "naps"))) as run:
+        run.until(lambda p: p.report is not None, "it is looked at")
+        assert run.report.verdict.severity != "error", run.report.verdict
+        assert run.progress.state == "starting"
+
+
 def test_a_killed_root_leaves_no_orphan_and_no_litter(tmp_path: Path) -> None:
     name = f"gpudiag-test-litter-{os.getpid()}"
     with launched(plan_of(tmp_path / "run", argv=("--litter", name))) as run:

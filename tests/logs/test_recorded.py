@@ -5,12 +5,16 @@ Each must get its code, file, line and rank, alone and buried in what a healthy 
 
 from __future__ import annotations
 
+import gzip
+import io
+import re
 from typing import NamedTuple
 
 import pytest
 
-from gpudiag.logs.facts import read_facts
+from gpudiag.logs.facts import read_facts, read_stream
 from gpudiag.model.report import Report
+from gpudiag.rules.log_verdict import explain_log
 from tests.logs.support import DATA, NOISE_LINES, buried, facts_of, noise, raw, report_of
 
 
@@ -53,6 +57,7 @@ CASES = [
     Case("vllm_d2t", "finding", "GPD215", "models/utils.py", 448, 1, "crashed"),
     Case("vllm_devshm", "finding", "GPD209", "device_communicators/shm_broadcast.py", 253, None, "crashed"),
     Case("vllm_drafter_hidden", "finding", "GPD215", "layers/linear.py", 405, 0, "crashed"),
+    Case("vllm_drafter_renamed", "finding", "GPD215", "models/utils.py", 448, 1, "crashed"),
     Case("vllm_eagle3_refused", "finding", "GPD214", "worker/gpu_model_runner.py", 5235, 1, "crashed"),
     Case("vllm_execute_timeout", "finding", "GPD703", None, None, None, "crashed"),
     Case("vllm_exit_worker", "insufficient", None, None, None, None, "crashed"),
@@ -181,3 +186,11 @@ def test_a_log_that_stops_names_the_last_step_and_what_to_collect() -> None:
     assert verdict.status == "insufficient"
     assert "loading weights" in verdict.title
     assert "gpudiag attach" in verdict.next_step
+
+
+def test_a_renamed_weight_of_the_target_is_not_the_drafters() -> None:
+    """The same exception, without the loader of a drafter in its traceback."""
+    text = (DATA / "vllm_drafter_renamed.log.gz").read_bytes()
+    target = re.sub(rb"(?i)eagle3?|spec_decode|speculative|drafter|draft", b"model", gzip.decompress(text))
+    facts = read_stream(io.BytesIO(target))
+    assert explain_log(facts, version="test").verdict.code == "GPD220"

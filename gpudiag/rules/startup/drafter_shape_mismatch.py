@@ -15,10 +15,11 @@ CODE: Final = "GPD215"
 NAME: Final = "drafter-shape-mismatch"
 
 _PATTERN: Final = re.compile(
-    r"no module or parameter named '(?P<param>[\w.]*(?:draft|d2t|t2d|"
-    r"midlayer|fc)[\w.]*)'|(?P<param2>\bd2t|t2d|draft_id_to_target_id)\b|"
+    r"no module or parameter named '(?P<param>[\w.]{1,200})'|(?P<param2>\bd2t|t2d|draft_id_to_target_id)\b|"
     r"(?:size mismatch|shape mismatch|Tried to load weights of size|mat1 and mat2 shapes cannot be multiplied)[^\n]*"
 )
+_OF_DRAFTERS: Final = re.compile(r"draft|d2t|t2d|midlayer|fc")
+"""Names of tensors that only drafters have. Any other name counts where the traceback goes through the drafter's loader."""
 
 
 def _evaluate(case: LogCase) -> Iterable[Finding]:
@@ -31,6 +32,8 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         for word in ("eagle", "draft", "spec_decode", "speculative")
     )
     named = hit.get("param") or hit.get("param2")
+    if named and not drafting and not _OF_DRAFTERS.search(named):
+        named = None
     if not drafting and not named:
         return
     what = f"parameter '{named}' does" if named else "its weights do"

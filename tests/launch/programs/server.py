@@ -7,6 +7,8 @@ The root asks every rank for each request and answers when all have. FAULT is wh
 crash        a rank raises at once; the root says so and ends with 1
 syntax       the root itself fails with a SyntaxError before it starts anybody
 hang         a rank waits for a lock that nobody gives back, before the server is ready
+asleep       the ranks sleep for ten minutes before the server is ready
+naps         the ranks sleep again and again for 8 s before the server is ready
 mute         nothing of it all is logged
 wedge        a rank takes the second request and waits for a lock that nobody gives back
 litter       the root maps shared memory and binds a socket, and is killed with them
@@ -72,6 +74,8 @@ def work(rank: int, link: socket.socket, fault: str, weights: str) -> None:
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()
+    while fault in ("asleep", "naps"):
+        time.sleep(600 if fault == "asleep" else 8)
     load(weights)
     log(f"Worker_TP{rank}", "Loading weights took 0.01 seconds")
     log(f"Worker_TP{rank}", "CPU KV cache size: 4,096 tokens")
