@@ -33,7 +33,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     )
     named = hit.get("param") or hit.get("param2")
     if named and not drafting and not _OF_DRAFTERS.search(named):
-        named = None
+        named = ""
     if not drafting and not named:
         return
     what = f"parameter '{named}' does" if named else "its weights do"
