@@ -8,7 +8,8 @@ import click
 
 from gpudiag.cli.drafter_audit import check_format, show_audit, teller
 from gpudiag.cli.output import Output, output_options
-from gpudiag.cli.places import check_directory
+from gpudiag.cli.places import check_directory, program
+from gpudiag.cli.progress import bar
 from gpudiag.errors import NotInspectableError, UsageError
 
 
@@ -18,20 +19,42 @@ from gpudiag.errors import NotInspectableError, UsageError
 @click.option("--layers", type=click.IntRange(1, 64), help="Layers in each file, the last hidden state included.")
 @click.option("--tokens", type=click.IntRange(1), help="Tokens of the whole run: how far it is, and when it will be done.")
 @click.option("--limit", type=click.IntRange(1), metavar="FILES", help="Look at the first files only.")
+@click.option("--forward", is_flag=True, help="Compare the first files with a forward pass of --target: which layers they are.")
+@click.option("--python", metavar="PATH", help="For --forward: an interpreter that has torch.")
+@click.option("--device", default="auto", show_default=True, help="For --forward: cpu, cuda, cuda:1.")
 @output_options
 def audit_states(
-    *, states: Path, target: str | None, layers: int | None, tokens: int | None, limit: int | None, output: Output
+    *,
+    states: Path,
+    target: str | None,
+    layers: int | None,
+    tokens: int | None,
+    limit: int | None,
+    forward: bool,
+    python: str | None,
+    device: str,
+    output: Output,
 ) -> int:
     """Check hidden states that SpecForge or speculators extracted.
 
-    Every number is read once, without torch; also while they are being written.
+    Every number is read once, without torch; also while they are being written. With --forward the target is loaded, in a child
+    process with torch, to say which of its layers they are.
     """
     from gpudiag.doctor import model_files
     from gpudiag.drafter import audit_states as auditor
+    from gpudiag.drafter import torch_child
+    from gpudiag.drafter.audit_forward import with_forward
 
     check_directory("", str(states), on_hub=False)
     check_directory("--target", target, on_hub=True)
     check_format(output)
+    if forward and target is None:
+        raise UsageError("--forward compares with a target, and none is named", help="--target DIR")
+    chosen = (
+        torch_child.choose(program(python, "gpudiag drafter audit-states") if python else None, "drafter audit-states")
+        if forward
+        else ""
+    )
     expected = auditor.Expected(layers=layers, tokens=tokens)
     try:
         if target is not None:
@@ -44,4 +67,7 @@ def audit_states(
         raise NotInspectableError(f"cannot read it: {error}", help=f"ls -l {states}") from error
     if not found.rows and not found.not_read:
         raise UsageError(f"{states} has no hidden states (*.safetensors, *.ckpt)", help=f"ls -R {states}")
+    if target is not None and forward and found.rows:
+        with bar("compare", unit="files") as progress:
+            found = with_forward(found, states, target, python=chosen, device=device, progress=progress)
     return show_audit(found, output, {})

@@ -8,7 +8,7 @@ import sys
 
 from eagle3.talk import Talk
 
-VERBS = {"replay": "eagle3.replay", "train": "eagle3.train"}
+VERBS = {"replay": "eagle3.replay", "train": "eagle3.train", "compare": "eagle3.compare"}
 
 
 def main(path):
