@@ -53,7 +53,7 @@ def send(
 ) -> RequestReading:
     """Send one prompt and read its answer. A failure is in `problem`; raises only NoTemplateError."""
     path, document = _document(info, prompt, how)
-    answer = _Answer()
+    answer = Answer()
     began = time.monotonic()
     problem = None
     try:
@@ -88,7 +88,7 @@ def _document(info: ServerInfo, prompt: Prompt, how: Ask) -> tuple[str, dict[str
     return "/v1/completions", {**common, "prompt": prompt.text}
 
 
-class _Answer:
+class Answer:
     """What the events of one answer add up to."""
 
     def __init__(self) -> None:
@@ -163,10 +163,10 @@ def with_counts(reading: RequestReading, counts: Mapping[str, Any]) -> RequestRe
     return msgspec.structs.replace(
         reading,
         rounds=rounds,
-        accepted=sum(i * n for i, n in enumerate(kept)),
+        accepted=(accepted := sum(i * n for i, n in enumerate(kept))),
         drafted=_whole(counts.get("num_draft_tokens", counts.get("spec_num_proposed_drafts"))),
         accepted_at=tuple(sum(kept[i:]) for i in range(1, len(kept))),
-        steps=steps if len(steps) == rounds else (),
+        steps=steps if len(steps) == rounds and sum(steps) == accepted else (),
         counted_by="response",
     )
 

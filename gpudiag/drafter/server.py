@@ -93,8 +93,19 @@ def _sglang(
         tree=(topk := _count(info.get("speculative_eagle_topk")) or 1) > 1,
         topk=topk,
         drafts_per_round=nodes - 1 if nodes and steps else steps,
-        notes=notes,
+        notes=(*notes, *_sglang_notes(info)),
     )
+
+
+def _sglang_notes(info: dict[str, Any]) -> tuple[str, ...]:
+    """Settings under which acceptance means something else."""
+    made = []
+    if info.get("speculative_adaptive") is True:
+        made.append("the number of steps adapts to the load (speculative_adaptive): positions and cost are means over several")
+    thresholds = (info.get(f"speculative_accept_threshold_{kind}") for kind in ("single", "acc"))
+    if any(isinstance(t, float | int) and t < 1 for t in thresholds):
+        made.append("an accept threshold below 1 takes drafts that the target would not have written")
+    return tuple(made)
 
 
 def _models(url: str, headers: Mapping[str, str]) -> dict[str, Any]:

@@ -206,7 +206,15 @@ def test_addresses_as_people_type_them(typed: str, meant: str) -> None:
     assert base_url(typed) == meant
 
 
-@pytest.mark.parametrize("typed", ["", "http://", "ftp://x", "http://x:99999", "http://a b", "http://x\r\nHost: y"])
+@pytest.mark.parametrize(
+    "typed", ["", "http://", "ftp://x", "http://x:99999", "http://a b", "http://x\r\nHost: y", "http://x/?a=b"]
+)
 def test_what_is_no_address(typed: str) -> None:
     with pytest.raises(UsageError):
         base_url(typed)
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(UsageError) as raised:
+        base_url("http://me:hunter2@node-1:8000")
+    assert "hunter2" not in raised.value.message + raised.value.help

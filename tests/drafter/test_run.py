@@ -236,3 +236,10 @@ def test_an_sglang_without_a_drafter_is_a_plain_run(endpoint: str) -> None:
     assert (served.engine, served.version, served.steps, served.tokens_of_others) == ("sglang", "0.5.23", 0, 0)
     assert (reading.problem, reading.tokens, reading.decode_tokens, reading.rounds, reading.steps) == (None, 32, 31, None, ())
     assert measurement(served).acceptance is None
+
+
+def test_settings_that_change_what_acceptance_means_are_said() -> None:
+    loose = {"speculative_accept_threshold_single": 0.8, "speculative_adaptive": True}
+    served = put(sglang(STEPS, details=True, posts=2, **loose))
+    assert [note.partition(" ")[0] for note in served.notes] == ["the", "an"]
+    assert put(sglang(STEPS, details=True, posts=2)).notes == ()

@@ -126,5 +126,8 @@ def timed(m: Measurement) -> Evidence:
         return Evidence(source="given", claim=f"{claim}: {m.cost.ratio.value:.2f} = length over speed-up")
     if m.cost.round_s is not None and m.cost.step_s is not None:
         claim += f": {1e3 * m.cost.round_s:.2f} ms against {1e3 * m.cost.step_s:.2f} ms"
-    shared = any(run is not None and run.tokens_of_others != 0 for run in (m.simulated or m.served, m.plain))
+    # Times that others disturbed, and of too few requests for an interval.
+    shared = m.cost.ratio.low is None or any(
+        run is not None and run.tokens_of_others != 0 for run in (m.simulated or m.served, m.plain)
+    )
     return Evidence(source="timing-under-load" if shared else "timing", claim=claim)
