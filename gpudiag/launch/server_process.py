@@ -15,6 +15,7 @@ import msgspec
 from gpudiag import __version__
 from gpudiag.errors import UsageError
 from gpudiag.launch.run_directory import EVENTS_LOG, SERVER_LOG
+from gpudiag.launch.secrets import for_display
 from gpudiag.model.run import LaunchPlan, RunManifest
 from gpudiag.session.secret import SECRET_VARIABLE, secret_arguments, secrets_in
 
@@ -63,6 +64,7 @@ def manifest_of(plan: LaunchPlan, *, started_at: float | None = None, server_pid
             plan,
             argv=tuple(_without_secrets(list(plan.argv))),
             environment=tuple((name, _value(name, value)) for name, value in plan.environment),
+            settings=for_display(plan).settings,
         ),
         log=SERVER_LOG,
         events=EVENTS_LOG,

@@ -12,6 +12,7 @@ import pytest
 
 from gpudiag.cli.doctor import _save
 from gpudiag.cli.output import Format, Output, emit
+from gpudiag.launch.server_process import manifest_of
 from gpudiag.model.log import ServerLog
 from gpudiag.model.report import Report
 from gpudiag.model.run import LaunchPlan, RunManifest, Setting
@@ -21,6 +22,7 @@ from gpudiag.rules.preflight import registry as preflight
 from gpudiag.session.pipeline import reports_of
 from gpudiag.session.record import save
 from gpudiag.session.redact import NEVER_SHOWN, RedactionReport, Redactor
+from gpudiag.session.secret import SECRET_VARIABLE
 from tests.redaction import carriers
 from tests.redaction.planted import Plant, plants
 
@@ -136,6 +138,19 @@ def launched(planted: list[Plant]) -> RunManifest:
     return RunManifest(
         run_id="r", gpudiag="0", host="here", started_at=1.0, supervisor_pid=1, server_pid=2, plan=plan, log="server.log"
     )
+
+
+def test_no_token_is_kept_of_a_start(planted: list[Plant]) -> None:
+    """What lies in the run directory stays on the machine, and still no key is written down."""
+    names = {name for name, _ in launched(planted).plan.environment if SECRET_VARIABLE.search(name)}
+    hidden = [
+        p
+        for p in planted
+        if p.kind == "token" and (p.name in names or (p.slot == "arguments" and p.text.startswith(("--api", "--hf", "--admin"))))
+    ]
+    assert len(hidden) > 10
+    kept = msgspec.json.encode(manifest_of(launched(planted).plan)).decode()
+    assert not leaked(kept, hidden)
 
 
 def test_none_is_in_what_is_shared_of_a_start(planted: list[Plant]) -> None:
