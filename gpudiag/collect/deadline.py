@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from gpudiag.collect import procfs
 from gpudiag.collect.children import PipedChild
 from gpudiag.collect.guard_protocol import FRAME_LIMIT, LENGTH_BYTES, Reply, Request, frame, reply_decoder
 from gpudiag.model.reading import Failed
@@ -51,6 +52,14 @@ class Guard:
     def ask(self, requests: Sequence[Request], kind: type[R]) -> list[R | Failed]:
         """The reply (all of one `kind`) to each request, in their order; Failed for a pid that took longer than the deadline."""
         return [reply if isinstance(reply, (kind, Failed)) else _unexpected(reply) for reply in map(self._ask, requests)]
+
+    def cpu_s(self) -> float:
+        """Processor seconds that the child has used, 0 where there is none now."""
+        try:
+            ticks = procfs.read_stat(self._child.process.pid).cpu_ticks if self._child is not None else 0
+        except OSError:
+            return 0.0
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         """End the child. Never waits for one that the kernel does not let die."""

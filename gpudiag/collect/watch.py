@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
@@ -52,6 +53,10 @@ class Watch:
         found = OneLook(self._roots, options, self._guard, self._gpus, earlier).take()
         self._looks.append(self._with_dumps(found))
         return Observation(snapshots=self._telling())
+
+    def spent_s(self) -> float:
+        """Processor seconds of this process, of the children that have ended, and of the guard, since they began."""
+        return sum(os.times()[:4]) + self._guard.cpu_s()
 
     def _with_dumps(self, found: Snapshot) -> Snapshot:
         if self._dumps is None or found.monotonic_s - self._dumps[0] >= _DUMPS_EVERY_S:

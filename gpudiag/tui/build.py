@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from gpudiag.errors import NoTargetError
 from gpudiag.model.log import LogFacts, ServerLog
@@ -13,14 +14,32 @@ from gpudiag.session import pipeline
 from gpudiag.tui.frame import Details, Frame, Run, pack
 from gpudiag.tui.measures import measures_of, points_of
 
+_LONG: Final = 3
+"""Looks of an observation that reaches back further than its last two."""
+
 
 def frame_of(
     observation: Observation, *, number: int, command: str, logs: Sequence[ServerLog] = (), run: Run | None = None
 ) -> Frame:
     """Judge an observation. Raises NoTargetError if no server is left in it."""
-    took_s = observation.last.took_s
-    reports = pipeline.reports_of(observation, command=command, wall_s=took_s, logs=logs)
+    reports = pipeline.reports_of(observation, command=command, wall_s=observation.last.took_s, logs=logs)
     return _frame(observation, reports, number=number, logs=logs, run=run)
+
+
+def frame_of_watch(observation: Observation, *, number: int, logs: Sequence[ServerLog] = (), run: Run | None = None) -> Frame:
+    """The frame of a watched server: what is proven by the last two looks does not wait until older ones are forgotten.
+
+    A rank that was stopped a second ago still moved five seconds ago, and so did those that now wait for it.
+    """
+    frame = frame_of(observation, number=number, command="attach", logs=logs, run=run)
+    if len(observation.snapshots) < _LONG or any(_is_error(r) for r in frame.reports):
+        return frame
+    late = frame_of(Observation(snapshots=observation.snapshots[-2:]), number=number, command="attach", logs=logs, run=run)
+    return late if any(_is_error(r) and r.verdict.confidence == "proven" for r in late.reports) else frame
+
+
+def _is_error(report: Report) -> bool:
+    return report.verdict.status == "finding" and report.verdict.severity == "error"
 
 
 def frames_of_recording(observation: Observation, logs: Sequence[ServerLog]) -> list[Frame]:

@@ -26,13 +26,13 @@ from gpudiag.model.log import ServerLog
 from gpudiag.model.run import ENDED
 from gpudiag.model.snapshot import Observation
 from gpudiag.session import pipeline
-from gpudiag.tui.build import frame_of, frame_of_run
+from gpudiag.tui.build import frame_of_run, frame_of_watch
 from gpudiag.tui.frame import Message, Note, Run, encode
 from gpudiag.tui.orders import LENGTH_BYTES, Order, Wish
 from gpudiag.tui.rundir import read_report, read_run
 
-_DUTY: Final = 4
-"""Rest at least this many times as long as a look took: watching costs at most a fifth of one core."""
+_SHARE: Final = 0.2
+"""Of one core that watching may take: what costs more is done less often."""
 _LOG_EVERY_S: Final = 5.0
 _LINE_BYTES: Final = 1 << 16
 
@@ -62,16 +62,20 @@ class Collector:
     def _until_told(self) -> None:
         directory = self._directory()
         while True:
-            began = time.monotonic()
+            began, spent_s = time.monotonic(), self._spent_s()
             if directory is not None:
                 self._look_at_run(directory)
             else:
                 self._look_at(self._order.pid or 0, None)
             took_s = time.monotonic() - began
             # The second look comes soon: one alone says nothing about change.
-            pause_s = min(1.0, self._interval_s) if self._number <= 1 else max(self._interval_s - took_s, _DUTY * took_s)
+            every_s = max(self._interval_s, max(0.0, self._spent_s() - spent_s) / _SHARE)
+            pause_s = min(1.0, self._interval_s) if self._number <= 1 else max(0.0, every_s - took_s)
             if not self._listen(time.monotonic() + pause_s):
                 return
+
+    def _spent_s(self) -> float:
+        return self._watch.spent_s() if self._watch is not None else sum(os.times()[:4])
 
     def _directory(self) -> Path | None:
         """The run directory that was named, or that of the launch to which the server belongs."""
@@ -116,7 +120,7 @@ class Collector:
         native, self._native = self._native, False
         observation = self._watch.look(native=native)
         self._number += 1
-        send(frame_of(observation, number=self._number, command="attach", logs=self._read_logs(observation), run=run))
+        send(frame_of_watch(observation, number=self._number, logs=self._read_logs(observation), run=run))
 
     def _read_logs(self, observation: Observation) -> tuple[ServerLog, ...]:
         """Not at every look: a long log takes a tenth of a second."""

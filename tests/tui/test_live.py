@@ -12,8 +12,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gpudiag.demo.run import Running, start
+from gpudiag.model.process import Process
+from gpudiag.model.reading import Ok
+from gpudiag.model.snapshot import Observation
+from gpudiag.session.load import load
+from gpudiag.tui.build import frame_of, frame_of_watch
 from gpudiag.tui.frame import Frame, Note, unpack
 from gpudiag.tui.live import Live
 from gpudiag.tui.orders import Order
@@ -163,3 +169,23 @@ def test_a_report_outside_the_run_directory_is_not_read(tmp_path: Path) -> None:
     for name in ("../report.json", str(tmp_path / "report.json")):
         told = msgspec.structs.replace(run, progress=msgspec.structs.replace(run.progress, report=name))
         assert read_report(inside, told) is None
+
+
+def test_a_rank_that_has_just_been_stopped_is_named_while_older_looks_still_saw_it_run() -> None:
+    looks = load(ROOT / "tests/recordings/hangs/GPD305-rank-stopped.gpudiag").observation.snapshots
+    moving = looks[0]
+
+    def earlier(process: Process) -> Process:
+        """As it was while the server worked: running, with fewer ticks, at other lines."""
+        if not isinstance(process.stacks, Ok):
+            return process
+        stacks = tuple(replace(s, frames=tuple(replace(f, line=f.line + 1) for f in s.frames)) for s in process.stacks.value)
+        threads = tuple(replace(t, cpu_ticks=0, run_ns=0, state="R") for t in process.threads)
+        return replace(process, state="R", threads=threads, stacks=replace(process.stacks, value=stacks))
+
+    worked = replace(
+        moving, at=moving.at - 6, monotonic_s=moving.monotonic_s - 6, processes=tuple(map(earlier, moving.processes))
+    )
+    watched = Observation(snapshots=(worked, *looks[-2:]))
+    assert frame_of(watched, number=1, command="attach").reports[0].verdict.code is None
+    assert frame_of_watch(watched, number=1).reports[0].verdict.code == "GPD305"
