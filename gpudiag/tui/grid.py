@@ -14,12 +14,16 @@ GAP = "  "
 
 
 class Column(Struct, frozen=True, kw_only=True):
-    """`width` is the least it needs; `grow` columns share what is left. `wide` is the canvas width from which it is there."""
+    """`width` is the least it needs; `grow` columns share what is left, each up to `most`.
+
+    `wide` is the canvas width from which it is there.
+    """
 
     title: str
     width: int
     align: Literal["left", "right"] = "left"
     grow: int = 0
+    most: int = 1000
     wide: int = 0
 
 
@@ -77,5 +81,4 @@ class Grid:
         fixed = sum(c.width for c in self._columns) + len(GAP) * (len(self._columns) - 1) + self._margin
         left = max(0, self._canvas.width - fixed)
         parts = sum(c.grow for c in self._columns)
-        widths = [c.width + (left * c.grow // parts if parts else 0) for c in self._columns]
-        return widths
+        return [min(max(c.most, c.width), c.width + (left * c.grow // parts if parts else 0)) for c in self._columns]

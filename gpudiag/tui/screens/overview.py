@@ -19,10 +19,12 @@ from gpudiag.tui.grid import Cell, Column, Grid
 from gpudiag.tui.view import Drawn, View, nothing
 
 _HISTORY: Final = 24
-"""Looks that the lane of a rank goes back, where there is room for it."""
+_LONG_HISTORY: Final = 60
+"""Looks that the lane of a rank goes back, where there is room for it, and where there is much."""
 _NO_MEASURE: Final = Measure()
 _TIGHT: Final = 72
 """Below this width some columns are left out; the rank and its state say most."""
+_VERY_WIDE: Final = 180
 _NEVER: Final = 1 << 30
 MAX_DRAWING_ROWS: Final = 24
 
@@ -65,6 +67,7 @@ class _Lanes:
         self._frame: Frame = view.frame
         measures = list(view.frame.measures.values())
         self._gpu = any(m.gpu is not None for m in measures)
+        self._back = _LONG_HISTORY if canvas.width >= _VERY_WIDE else _HISTORY
         self._nccl = any(m.launched is not None for m in measures)
 
     def draw(self) -> dict[int, str]:
@@ -105,9 +108,9 @@ class _Lanes:
             ),
             Column(title="sm%", width=4, align="right", wide=_TIGHT if self._gpu else _NEVER),
             Column(title="nccl", width=7 if self._canvas.width < _TIGHT else 9, align="right", wide=0 if self._nccl else _NEVER),
-            Column(title="where", width=10, grow=3),
-            Column(title="waits for", width=9, grow=1),
-            Column(title="last looks", width=_HISTORY, wide=130),
+            Column(title="where", width=10, grow=3, most=60),
+            Column(title="waits for", width=9, grow=1, most=24),
+            Column(title="last looks", width=self._back, wide=130),
         ]
 
     def _cells(self, row: Row) -> list[Cell]:
@@ -132,9 +135,9 @@ class _Lanes:
 
     def _history(self, row: Row) -> str:
         """The state glyph of each of the last looks: where it changes, the rank began to wait."""
-        states = [m.states.get(row.pids[0]) for m in self._view.moments[-_HISTORY:]]
+        states = [m.states.get(row.pids[0]) for m in self._view.moments[-self._back :]]
         drawn = "".join(" " if s is None else worker_look(s).mark(plain=self._canvas.plain) for s in states)
-        return drawn.rjust(_HISTORY)
+        return drawn.rjust(self._back)
 
     def _sorted(self, found: list[Row]) -> list[Row]:
         order = self._view.sort
