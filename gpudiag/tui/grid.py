@@ -28,10 +28,11 @@ class Column(Struct, frozen=True, kw_only=True):
 
 
 class Cell(Struct, frozen=True, kw_only=True):
-    """Text and style."""
+    """Text and style; or `runs` of several styles, which fill the column as they are."""
 
     text: str
     style: str = PLAIN
+    runs: tuple[Segment, ...] = ()
 
 
 class Grid:
@@ -61,7 +62,8 @@ class Grid:
         used = sum(cells(text) for text, _ in mark)
         segments: list[Segment] = [*mark, (" " * (self._margin - used), PLAIN)]
         for n, column, width in zip(self._shown, self._columns, self._widths, strict=True):
-            segments += [(self._aligned(values[n].text, column, width), values[n].style), (GAP, PLAIN)]
+            cell = values[n]
+            segments += [*(cell.runs or [(self._aligned(cell.text, column, width), cell.style)]), (GAP, PLAIN)]
         self._canvas.row(*segments[:-1])
 
     def _aligned(self, text: str, column: Column, width: int) -> str:

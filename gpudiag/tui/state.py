@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpudiag.model.report import Report
-from gpudiag.render.plain import ascii_only
+from gpudiag.render.plain import ascii_only, clean
 from gpudiag.tui.actions import SCREENS, ScreenName
 from gpudiag.tui.frame import Frame, Note
 from gpudiag.tui.ring import Ring
@@ -71,11 +71,13 @@ class State:
         if view is None:
             return None
         drawn = draw_screen(self.screen, view)
-        if self.plain:
-            # What comes from a target may hold anything.
-            rows = [[(text if text.isascii() else ascii_only(text), style) for text, style in row] for row in drawn.rows]
-            drawn = replace(drawn, rows=rows)
-        return drawn
+        return replace(drawn, rows=[[(self._harmless(text), style) for text, style in row] for row in drawn.rows])
+
+    def _harmless(self, text: str) -> str:
+        """Screens clean what comes from a target; this is for what one of them may have forgotten."""
+        if self.plain and not text.isascii():
+            text = ascii_only(text)
+        return text if text.isprintable() else clean(text)
 
     def view(self, width: int, height: int) -> View | None:
         frame = self.frame

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
+from gpudiag.model.process import Process
+from gpudiag.model.reading import Ok
 from gpudiag.model.run import Phase
+from gpudiag.model.stack import PyStack
 from gpudiag.render.canvas import cells
 from gpudiag.tui.actions import SCREENS, ScreenName
 from gpudiag.tui.bars import screens_row, status_row, title_row
-from gpudiag.tui.frame import Frame
+from gpudiag.tui.frame import Frame, pack, unpack
 from gpudiag.tui.state import State
 from gpudiag.tui.view import Filter
 from tests.tui.samples import crashed, launched, recorded, state_with, widened
@@ -152,3 +156,47 @@ def test_bars_tell_where_one_is() -> None:
         row = "".join(t for t, _ in screens_row(state, width))
         assert len(row) <= width
         assert row.startswith("[1 over")
+
+
+EVIL = "\x1b[2J\u202e\x07\n\udcff"
+
+
+def test_what_comes_from_a_target_cannot_write_to_the_terminal() -> None:
+    frame = recorded("hangs/GPD307-stale-lock")[-1]
+    details = unpack(frame.packed)
+    assert details.observation is not None
+    looks = tuple(replace(s, processes=tuple(map(_evil, s.processes))) for s in details.observation.snapshots)
+    hostile = replace(frame, packed=pack(replace(details, observation=replace(details.observation, snapshots=looks))))
+    state = state_with(hostile)
+    state.opened = {"environment"}
+    for screen, _ in SCREENS:
+        state.show(screen)
+        drawn = state.draw(80, 20)
+        assert drawn is not None
+        text = "".join(text for row in drawn.rows for text, _ in row)
+        assert text.isprintable(), screen
+    state.show("rank")
+    assert "x1b[2J" in pages(state, 200, 200, "rank")
+
+
+def _evil(process: Process) -> Process:
+    """The process with a hostile text wherever it has a say."""
+
+    def frames(stack: PyStack) -> PyStack:
+        bad = tuple(replace(f, function=EVIL + f.function, file=EVIL + f.file) for f in stack.frames)
+        return replace(stack, name=EVIL, frames=bad)
+
+    changed = replace(
+        process,
+        name=EVIL,
+        python_version=EVIL,
+        threads=tuple(replace(t, name=EVIL, wchan=EVIL) for t in process.threads),
+        cmdline=Ok(value=(EVIL, EVIL), at=0.0),
+        environ=Ok(value={"NCCL_" + EVIL: EVIL, "NCCL_DEBUG": EVIL}, at=0.0),
+    )
+    if isinstance(process.stacks, Ok):
+        changed = replace(changed, stacks=replace(process.stacks, value=tuple(map(frames, process.stacks.value))))
+    if isinstance(process.fds, Ok):
+        fds = tuple(replace(fd, target=EVIL + fd.target) for fd in process.fds.value)
+        changed = replace(changed, fds=replace(process.fds, value=fds))
+    return changed

@@ -42,7 +42,7 @@ def draw(view: View) -> Drawn:
     _trouble(gpus, canvas)
     xids = value_or(observation.last.xids, ())
     for event in xids[-8:]:
-        canvas.paragraph([(f"  Xid {event.number}  ", _ERROR)], f"{event.pci}: {clean(event.text)}")
+        canvas.paragraph([(f"  Xid {event.number}  ", _ERROR)], clean(f"{event.pci}: {event.text}"))
     return Drawn(rows=canvas.rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -130,14 +131,18 @@ class _Lanes:
             Cell(text=f"{launched} -{lag}" if lag else launched, style=f"bold {VERMILION}" if lag else strong),
             Cell(text=row.where, style=strong),
             Cell(text=row.waits_for, style=strong),
-            Cell(text=self._history(row), style=row.look.color),
+            Cell(text="", runs=self._history(row)),
         ]
 
-    def _history(self, row: Row) -> str:
+    def _history(self, row: Row) -> tuple[Segment, ...]:
         """The state glyph of each of the last looks: where it changes, the rank began to wait."""
-        states = [m.states.get(row.pids[0]) for m in self._view.moments[-self._back :]]
-        drawn = "".join(" " if s is None else worker_look(s).mark(plain=self._canvas.plain) for s in states)
-        return drawn.rjust(self._back)
+        states = [m.states.get(row.pids[0], "") for m in self._view.moments[-self._back :]]
+        runs: list[Segment] = [(" " * (self._back - len(states)), PLAIN)]
+        for state, group in itertools.groupby(states):
+            look = worker_look(state)
+            mark = look.mark(plain=self._canvas.plain) if state else " "
+            runs.append((mark * len(list(group)), look.color))
+        return tuple(runs)
 
     def _sorted(self, found: list[Row]) -> list[Row]:
         order = self._view.sort

@@ -117,7 +117,7 @@ class _Process:
             facts += [f"cpu {measure.cpu_percent:.0f} %"] if measure.cpu_percent is not None else []
             facts += [f"gpu {measure.gpu}"] if measure.gpu is not None else []
             facts += [f"{measure.power_w:.0f} W"] if measure.power_w is not None else []
-            facts += [f"python {process.python_version}"] if process.python_version else []
+            facts += [f"python {clean(process.python_version)}"] if process.python_version else []
         canvas.row(("  now     ", DIM), (canvas.fit("  ".join(facts), canvas.width - 10), PLAIN))
 
     def locks(self) -> None:
@@ -133,7 +133,7 @@ class _Process:
             canvas.row((head, PLAIN), (self._path(poll.path, canvas.width - cells(head)), PLAIN))
         held = [lock for lock in value_or(self._snapshot.file_locks, ()) if process.pid in (lock.pid, *lock.holders)]
         for lock in held:
-            head = f"{'':>12}{'waits for' if lock.blocked else 'holds':<9} {lock.kind} {lock.mode} "
+            head = f"{'':>12}{'waits for' if lock.blocked else 'holds':<9} {lock.kind} {clean(lock.mode)} "
             what = lock.path or f"inode {lock.inode}"
             canvas.row((head, PLAIN), (self._path(what, canvas.width - cells(head)), PLAIN))
         if isinstance(process.lock_uses, Ok) and not (uses or polls or held):
@@ -159,7 +159,7 @@ class _Process:
         for fd in fds[:MAX_FDS]:
             socket = known.get(fd.inode or -1)
             if socket is None:
-                canvas.row((f"  {fd.fd:>8}  {fd.target}", DIM))
+                canvas.row((f"  {fd.fd:>8}  {clean(fd.target)}", DIM))
                 continue
             queues = f"{socket.receive_queue_bytes} B in, {socket.send_queue_bytes} B out"
             ends = f"{clean(socket.local)} {canvas.lines.arrow} {clean(socket.remote)}" if socket.remote else clean(socket.local)
