@@ -120,6 +120,8 @@ def measure(started: Started, port: int, options: argparse.Namespace) -> None:
     changes = [pair(started, port, options.seconds, watched_first=bool(n % 2)) for n in range(options.pairs)]
     mean, error = statistics.mean(changes) * 100, statistics.stdev(changes) * 100 / math.sqrt(len(changes))
     t = T_95[max((n for n in T_95 if n <= len(changes)), default=10)]
+    looks = len(os.listdir(started.run / "evidence"))
+    print(f"evidence was taken {looks} times, once of them when it was ready")
     print(f"throughput: {mean:+.2f} % (95 % interval {mean - t * error:+.2f} to {mean + t * error:+.2f} %, {len(changes)} pairs)")
 
 

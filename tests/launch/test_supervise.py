@@ -145,6 +145,20 @@ def test_a_hang_while_it_serves_is_found_by_a_request_of_one_token(tmp_path: Pat
         assert verdict.severity == "error"
 
 
+def test_a_request_that_takes_long_is_no_hang(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    with launched(plan_of(tmp_path / "run", argv=("--fault", "slow", "--weights", str(gate)))) as run:
+        run.ready()
+        with socket.create_connection(("127.0.0.1", run.plan.port)) as client:
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+            looked = run.until(lambda p: p.report is not None, "it is looked at", 60.0)
+            assert looked.state == "serving"
+            assert run.report.verdict.severity != "error", run.report.verdict
+            gate.unlink()
+            assert client.recv(12) == b"HTTP/1.0 200"
+
+
 def test_a_server_without_clients_is_left_in_peace(tmp_path: Path) -> None:
     """The only request that an idle server gets is the one that shows that it is ready."""
     with launched(plan_of(tmp_path / "run")) as run:

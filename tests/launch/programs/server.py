@@ -9,6 +9,7 @@ syntax       the root itself fails with a SyntaxError before it starts anybody
 hang         a rank waits for a lock that nobody gives back, before the server is ready
 asleep       the ranks sleep for ten minutes before the server is ready
 naps         the ranks sleep again and again for 8 s before the server is ready
+slow         a rank computes on the second request until the file after --weights is gone
 mute         nothing of it all is logged
 wedge        a rank takes the second request and waits for a lock that nobody gives back
 litter       the root maps shared memory and binds a socket, and is killed with them
@@ -76,7 +77,7 @@ def work(rank: int, link: socket.socket, fault: str, weights: str) -> None:
         lock.acquire()
     while fault in ("asleep", "naps"):
         time.sleep(600 if fault == "asleep" else 8)
-    load(weights)
+    load("" if fault == "slow" else weights)
     log(f"Worker_TP{rank}", "Loading weights took 0.01 seconds")
     log(f"Worker_TP{rank}", "CPU KV cache size: 4,096 tokens")
     link.sendall(b"r")
@@ -87,6 +88,8 @@ def work(rank: int, link: socket.socket, fault: str, weights: str) -> None:
             lock = threading.Lock()
             lock.acquire()
             lock.acquire()
+        while fault == "slow" and rank == 1 and asked == 2 and os.path.exists(weights):
+            sum(n * n for n in range(10_000))
         link.sendall(request)
 
 
