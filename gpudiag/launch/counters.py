@@ -18,6 +18,7 @@ from gpudiag.model.reading import Ok
 
 _MOST_READ: Final = 32
 """Processes whose counters are read: those that use most processor time; pools of compilers have hundreds."""
+_GPUS_EVERY_S: Final = 1.5
 _TICKS_S: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -30,6 +31,7 @@ class Counters:
         self._io: dict[int, IoCounters] = {}
         self._nvml = Nvml() if has_driver() else None
         self._asked = False
+        self._asked_at = 0.0
         self._gpu_bytes: int | None = None
         self._gpu_busy = False
 
@@ -72,8 +74,9 @@ class Counters:
                 self._io[tracked.pid] = reply.io.value
 
     def _read_gpus(self) -> None:
-        """What was asked for at the call before, so that nobody waits for the driver."""
-        if self._nvml is None:
+        """What was asked for at a call before, so that nobody waits for the driver."""
+        now = time.monotonic()
+        if self._nvml is None or now - self._asked_at < _GPUS_EVERY_S:
             return
         if self._asked:
             reading = self._nvml.answer()
@@ -83,7 +86,7 @@ class Counters:
                 self._gpu_bytes = sum(_bytes_of(g, ours) for g in mine)
                 self._gpu_busy = any(g.utilisation_percent for g in mine)
         self._nvml.ask()
-        self._asked = True
+        self._asked, self._asked_at = True, now
 
 
 def _weight(tracked: Tracked) -> tuple[bool, int]:

@@ -135,7 +135,8 @@ class Supervisor:
 
     def asked_to_end(self, number: signal.Signals) -> None:
         """A signal that is meant for the server."""
-        self.state = "stopping"
+        if not self.root.ended:
+            self.state = "stopping"
         self.ending.ask(number)
 
     def told_by(self, told: Told) -> None:
