@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gpudiag.model.report import Report, ReportedFinding
+from gpudiag.model.speculation import SpeculationReport
 from gpudiag.render.canvas import Canvas
 from gpudiag.render.drawing import draw_forest
 from gpudiag.render.names import Names
 from gpudiag.render.safe import safe
+from gpudiag.render.speculation import numbers
 from gpudiag.render.style import SERVER_STATES
 from gpudiag.render.table import rows
 from gpudiag.render.tree import forest
@@ -25,10 +27,13 @@ _QUOTED: Final = re.compile("`([^`]+)`")
 
 def markdown(report: Report) -> str:
     """The report as GitHub-flavoured Markdown of at most 65,000 characters. What had to be left out is said at its end."""
+    measured = numbers(report.measurement) if isinstance(report, SpeculationReport) else ""
     report = safe(report)
     page = _Page(LIMIT - _ROOM_FOR_NOTE)
     _summary(report, page)
     _findings(report, page)
+    if measured:
+        page.add("```text", *measured.splitlines(), "```", "", what="measurement")
     _workers(report, page)
     _drawing(report, page)
     for finding in report.findings:

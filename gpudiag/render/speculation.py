@@ -20,6 +20,13 @@ def text(report: SpeculationReport, *, width: int = 80, color: bool = False, pla
     return canvas.text()
 
 
+def numbers(measurement: Measurement) -> str:
+    """What was measured as plain lines, for a page that says the findings in its own way."""
+    canvas = Canvas(80, color=False, plain=True)
+    _Numbers(canvas).draw(measurement)
+    return canvas.text()
+
+
 class _Page:
     def __init__(self, report: SpeculationReport, canvas: Canvas, *, verbose: bool) -> None:
         self.report = report
@@ -39,7 +46,7 @@ class _Page:
         for finding in self.harmless.findings:
             self._finding(finding)
         canvas.rule()
-        self._numbers(report.measurement)
+        _Numbers(canvas).draw(report.measurement)
         canvas.rule()
         more = "" if self.verbose or not report.findings else "; -v shows the evidence"
         canvas.row((f"took {report.cost.wall_s:.1f} s{more}", DIM))
@@ -59,7 +66,14 @@ class _Page:
     def _step(self, step: str) -> None:
         self.canvas.paragraph([(f"    {self.canvas.lines.arrow} ", DIM)], step)
 
-    def _numbers(self, m: Measurement) -> None:
+
+class _Numbers:
+    """A line for each kind of number, its label on the left."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        self.canvas = canvas
+
+    def draw(self, m: Measurement) -> None:
         for name, run in (("server", m.served), ("plain run", m.plain), ("simulated", m.simulated)):
             if run is not None:
                 self._line(name, _who(run))

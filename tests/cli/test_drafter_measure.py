@@ -108,6 +108,11 @@ def test_numbers_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["verdict"]["code"] == "GPD612"
     assert round(report["measurement"]["cost"]["ratio"]["value"], 1) == 2.2
     assert main.run([*arguments, "--fail-on", "info"]) == 1
+    capsys.readouterr()
+    assert main.run([*arguments, "--format", "markdown"]) == 0
+    page = capsys.readouterr().out
+    assert "**GPD612 speculation-reading-inconclusive** (info, weak)" in page
+    assert "\nbreak-even    2.20 per round, 39.9 % of the drafts, 60.6 % at each position\n" in page
 
 
 @pytest.mark.parametrize(
@@ -203,3 +208,17 @@ def test_prompts_that_are_none(body: bytes, tmp_path: Path, capsys: pytest.Captu
     code = main.run(["drafter", "measure", "127.0.0.1:9", "--prompts", str(file)])
     assert code in (2, 3)
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_a_name_that_a_server_gives_itself_does_no_harm(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script = chain_vllm(per_request=True)
+    script.gets = {
+        "/v1/models": b'{"data":[{"id":"\\u001b[2J\\u202e```\\n# x","owned_by":"vllm"}]}',
+        "/version": b'{"version":"\\u001b]0;x\\u0007"}',
+    }
+    with serving(script):
+        assert main.run(["drafter", "measure", script.url, "--requests", "3", "--format", form]) == 0
+    out = capsys.readouterr().out
+    assert not set(out) & {"\x1b", "\x07", "\u202e", "\r"}
+    assert not any(line.startswith("# x") for line in out.splitlines())
