@@ -154,3 +154,11 @@ def _code(body: str) -> Iterator[str]:
     """Fenced blocks, and what stands between backquotes."""
     yield from re.findall(r"^[ \t]*```[a-z]+\n(.*?)^[ \t]*```$", body, re.MULTILINE | re.DOTALL)
     yield from re.findall(r"`([^`\n]+)`", outside_fences(body))
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith(("GPD3", "GPD4"))])
+def test_the_page_of_a_hang_begins_with_first_aid(name: str) -> None:
+    """Whoever reads it has a server that is down: one thing to do now stands before what it means."""
+    before = PAGES[name].read_text(encoding="utf-8").partition("\n## ")[0]
+    (line,) = re.findall(r"^\*\*First aid:\*\* (.+?)$", before, re.MULTILINE)
+    assert len(line) > 20
