@@ -17,9 +17,16 @@ def choose(variables: Mapping[str, str], engine: str | None) -> str | None:
     """The first interpreter around that has the engine (or either one); None if none has.
 
     Looked at are the active environment, that of an engine's command on PATH, the first python3 on PATH, and gpudiag's own.
+    An engine on PYTHONPATH is one that all of them have.
     """
     wanted = (engine,) if engine else ENGINES
-    return next((python for python in _candidates(variables) if has_any(python, wanted)), None)
+    everywhere = _on_python_path(variables, wanted)
+    return next((p for p in _candidates(variables) if (everywhere and os.access(p, os.X_OK)) or has_any(p, wanted)), None)
+
+
+def _on_python_path(variables: Mapping[str, str], names: tuple[str, ...]) -> bool:
+    places = [Path(p) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]
+    return any((place / name / "__init__.py").is_file() for place in places for name in names)
 
 
 def _candidates(variables: Mapping[str, str]) -> Iterator[str]:

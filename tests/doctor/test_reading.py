@@ -201,6 +201,17 @@ def test_this_machine_is_read_without_a_failure() -> None:
     assert isinstance(read.tracing, Ok)
 
 
+def test_an_engine_on_pythonpath_is_one_that_every_interpreter_has(tmp_path: Path) -> None:
+    (tmp_path / "site/vllm").mkdir(parents=True)
+    (tmp_path / "site/vllm/__init__.py").touch()
+    program = tmp_path / "bin/python3"
+    program.parent.mkdir()
+    program.touch(0o755)
+    found = {"PATH": str(program.parent), "PYTHONPATH": f":{tmp_path / 'site'}"}
+    assert interpreter.choose(found, "vllm") == str(program)
+    assert interpreter.choose(found, "sglang") is None
+
+
 def test_an_interpreter_with_an_engine_is_found_without_running_it(tmp_path: Path) -> None:
     program = put(tmp_path, "venv/bin/python", "#!/bin/sh\nexit 9\n")
     program.chmod(0o755)
