@@ -120,6 +120,7 @@ def test_pairs_that_sglang_refuses(words: tuple[str, ...], said: str) -> None:
     [
         (*EAGLE, "--attention-backend", "fa3"),
         ("--attention-backend", "torch_native"),
+        ("--speculative-algorithm", "EAGLE3", "--speculative-eagle-topk", "1", "--speculative-adaptive"),
         ("--speculative-algorithm", "NGRAM", "--attention-backend", "torch_native"),
         (*EAGLE, "--speculative-eagle-topk", "4", "--page-size", "64", "--attention-backend", "triton"),
         (*EAGLE, "--speculative-eagle-topk", "1", "--page-size", "64", "--attention-backend", "trtllm_mha"),

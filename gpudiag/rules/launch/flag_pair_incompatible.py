@@ -38,7 +38,8 @@ def _pairs(options: tuple[Given, ...]) -> Iterator[Finding]:
         return
     yield from _backend(options, algorithm)
     steps, top_k, tokens = (_number(options, names) for names in (_STEPS, _TOP_K, _TOKENS))
-    if steps is None and (top_k is not None or tokens is not None):
+    adaptive = value_of(options, ("--speculative-adaptive",)) is not None
+    if steps is None and not adaptive and (top_k is not None or tokens is not None):
         yield _made(
             "--speculative-eagle-topk and --speculative-num-draft-tokens need --speculative-num-steps",
             "SGLang asserts that all three are given, or none",
