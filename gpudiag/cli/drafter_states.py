@@ -20,6 +20,7 @@ from gpudiag.errors import NotInspectableError, UsageError
 @click.option("--tokens", type=click.IntRange(1), help="Tokens of the whole run: how far it is, and when it will be done.")
 @click.option("--limit", type=click.IntRange(1), metavar="FILES", help="Look at the first files only.")
 @click.option("--forward", is_flag=True, help="Compare the first files with a forward pass of --target: which layers they are.")
+@click.option("--expect", metavar="IDS", help="For --forward: the layers that training takes them for, e.g. 2,30,58.")
 @click.option("--python", metavar="PATH", help="For --forward: an interpreter that has torch.")
 @click.option("--device", default="auto", show_default=True, help="For --forward: cpu, cuda, cuda:1.")
 @output_options
@@ -31,6 +32,7 @@ def audit_states(
     tokens: int | None,
     limit: int | None,
     forward: bool,
+    expect: str | None,
     python: str | None,
     device: str,
     output: Output,
@@ -50,6 +52,7 @@ def audit_states(
     check_format(output)
     if forward and target is None:
         raise UsageError("--forward compares with a target, and none is named", help="--target DIR")
+    meant = _ids(expect)
     chosen = (
         torch_child.choose(program(python, "gpudiag drafter audit-states") if python else None, "drafter audit-states")
         if forward
@@ -69,5 +72,13 @@ def audit_states(
         raise UsageError(f"{states} has no hidden states (*.safetensors, *.ckpt)", help=f"ls -R {states}")
     if target is not None and forward and found.rows:
         with bar("compare", unit="files") as progress:
-            found = with_forward(found, states, target, python=chosen, device=device, progress=progress)
+            found = with_forward(found, states, target, python=chosen, device=device, progress=progress, expect=meant)
     return show_audit(found, output, {})
+
+
+def _ids(text: str | None) -> tuple[str, ...]:
+    """Layers as they are typed; nothing for none."""
+    parts = tuple(part.strip() for part in text.split(",")) if text is not None else ()
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(f"--expect {text}: no layers", help="--expect 2,30,58")
+    return parts

@@ -19,9 +19,19 @@ _NORMED: Final = "normed"
 
 
 def with_forward(
-    audit: Audit, directory: Path, target: str, *, python: str, device: str, progress: torch_child.Progress
+    audit: Audit,
+    directory: Path,
+    target: str,
+    *,
+    python: str,
+    device: str,
+    progress: torch_child.Progress,
+    expect: Sequence[str] = (),
 ) -> Audit:
-    """The audit with what the first files are compared with a forward pass. Raises NotInspectableError for files of no target."""
+    """The audit with what the first files are compared with a forward pass. Raises NotInspectableError for files of no target.
+
+    `expect` are the layers that training takes the first ones of each file for, by their input.
+    """
     files = [str(path.resolve()) for path in islice(files_in(directory), FILES)]
     request = {
         "verb": "compare",
@@ -35,7 +45,7 @@ def with_forward(
     return msgspec.structs.replace(
         audit,
         facts=(*audit.facts, _fact(answer)),
-        items=(*audit.items, *_items(answer, files)),
+        items=(*audit.items, *_items(answer, files), *_others(answer, files, expect)),
         took_s=audit.took_s,
     )
 
@@ -51,6 +61,28 @@ def _name(layer: str, count: int) -> str:
     if layer == _NORMED:
         return "after the last norm"
     return f"output of the last layer, {layer}" if int(layer) == count else f"input of {layer}"
+
+
+def _others(answer: dict[str, Any], files: Sequence[str], expect: Sequence[str]) -> list[AuditItem]:
+    """Layers that are known, and are not those that were meant."""
+    wrong = []
+    for file, slots in zip(files, answer["files"], strict=True):
+        first = slots[: len(expect)]
+        if all(slot["error"] <= answer["close"] for slot in first) and [slot["layer"] for slot in first] != list(expect):
+            wrong.append((Path(file).name, ", ".join(slot["layer"] for slot in first)))
+    if not wrong:
+        return []
+    return [
+        AuditItem(
+            name="other layers than meant",
+            severity="error",
+            title=f"files have the inputs of layers {wrong[0][1]}, and training takes them for {', '.join(expect)}",
+            count=len(wrong),
+            of=len(files),
+            places=tuple(name for name, _ in wrong),
+            next_step="extract again, or train and serve with the layers that these are",
+        )
+    ]
 
 
 def _items(answer: dict[str, Any], files: Sequence[str]) -> list[AuditItem]:

@@ -38,10 +38,9 @@ def extract(pair: Pair, target: Path, path: Path, *, moved: int = 0) -> None:
     subprocess.run([pair.python, "-B", "-c", EXTRACT, place, str(target), str(path), ids, str(moved)], check=True, timeout=100)
 
 
-def audited(pair: Pair, states: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    main.run(
-        ["drafter", "audit-states", str(states), "--target", str(pair.target), "--forward", "--python", pair.python, "--json"]
-    )
+def audited(pair: Pair, states: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    arguments = ["--target", str(pair.target), "--forward", "--python", pair.python, "--json", *more]
+    main.run(["drafter", "audit-states", str(states), *arguments])
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -52,6 +51,15 @@ def test_states_are_named_by_their_layers(pair: Pair, tmp_path: Path, capsys: py
     (layers,) = [fact["value"] for fact in found["facts"] if fact["name"] == "layers"]
     assert layers.startswith("input of 1, input of 4, input of 5, output of the last layer, 8; ")
     assert found["items"] == []
+
+
+@pytest.mark.parametrize(("meant", "names"), [("1,4,5", []), ("2,4,5", ["other layers than meant"])])
+def test_layers_that_were_meant(
+    pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str], meant: str, names: list[str]
+) -> None:
+    extract(pair, pair.target, tmp_path / "states" / "a.safetensors")
+    items = audited(pair, tmp_path / "states", capsys, "--expect", meant)["items"]
+    assert [item["name"] for item in items] == names
 
 
 def test_states_of_the_tokens_beside(pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
