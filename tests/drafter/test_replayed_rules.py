@@ -109,6 +109,23 @@ def test_two_causes_that_look_alike_are_both_named_and_weak() -> None:
     assert (found.confidence, "weights" in found.title) == ("proven", False)
 
 
+def test_where_hardly_a_draft_is_accepted_more_causes_look_alike() -> None:
+    dead = DraftCounts(rounds=1000, at=(0, 0, 0))
+    rival = fault("weights", DraftCounts(rounds=1000, at=(4, 0, 0)), times=350.0)
+    (found,) = evaluate(made(fault("vocabulary", dead), rival, trained(GOOD, times=1e9, agrees=0.5), measured=dead))
+    assert "weights" in found.title
+    (found,) = evaluate(made(fault("vocabulary", LOW), rival, trained(GOOD, times=1e9, agrees=0.5), measured=LOW))
+    assert "weights" not in found.title
+
+
+def test_a_fault_that_costs_nothing_is_mentioned() -> None:
+    replay = made(fault("weights", GOOD), trained(GOOD, times=1e9, agrees=0.98), measured=GOOD)
+    verdict = report_of(replay, version="1").verdict
+    assert (verdict.status, "2.0 % of the rounds differ" in verdict.next_step) == ("healthy", True)
+    twin = made(fault("weights", GOOD), trained(GOOD, times=1e9, agrees=0.998), measured=GOOD)
+    assert "differ" not in report_of(twin, version="1").verdict.next_step
+
+
 def test_what_only_resembles_is_weak() -> None:
     (found,) = evaluate(made(fault("embedding", LOW, drawn=True), trained(GOOD, times=1e9, agrees=0.5), measured=LOW))
     assert found.confidence == "weak"

@@ -19,6 +19,9 @@ AS_TRAINED: Final = "as trained"
 RIVAL_TIMES: Final = 20.0
 """A way of serving that is less than so many times less likely than the best cannot be told from it."""
 _CLEAR_TIMES: Final = 1000.0
+_DEAD_TIMES: Final = 10_000.0
+"""The same where hardly a draft is accepted: then little of what is seen depends on which fault it is."""
+_DEAD: Final = 0.005
 _EXACT: Final = 0.9
 """Share of the rounds that a right prediction gets right; bfloat16 and other kernels flip the rest."""
 _PLAIN: Final = 0.45
@@ -98,7 +101,8 @@ def _integration(replay: Replay) -> Finding:
     )
     if best.kind == "as-trained" or not _fits(replay, best):
         return _unexplained(replay, differs)
-    rivals = [c for c in replay.candidates if c.kind != best.kind and (c.times_less_likely or 0) < RIVAL_TIMES]
+    limit = _DEAD_TIMES if measured.survival[0] < _DEAD else RIVAL_TIMES
+    rivals = [c for c in replay.candidates if c.kind != best.kind and (c.times_less_likely or 0) < limit]
     others = [c for c in replay.candidates if c.kind != best.kind]
     times = others[0].times_less_likely if others else None
     rule = _BY_KIND[best.kind]
