@@ -47,6 +47,8 @@ class Draft:
             where = f"{self.table.engine} {self.table.version or ''}".rstrip() if self.table else "the engine"
             self.settings.append(Setting(name=names[0], value="", why=f"left out: {where} has no such option", source=source))
             return False
+        if name is None:
+            self.notes.append(f"{names[0]}, which this version does not have, comes from {source}")
         name = name or names[0]
         self.argv += [name] if value is None else [name, value]
         self.settings.append(Setting(name=name, value=value or "", why=why, source=source, switch=switch))

@@ -153,6 +153,19 @@ def test_a_profile_of_the_users_own_is_resolved(tmp_path: Path) -> None:
     assert plan.profile == "mine+llama-3.x"
 
 
+@pytest.mark.parametrize("required", [True, False])
+def test_an_option_of_a_profile_that_the_version_does_not_have(required: bool, tmp_path: Path) -> None:
+    profile = tmp_path / "mine.toml"
+    profile.write_text(
+        f'name = "mine"\nsummary = "x"\n[sglang]\nrequired = {str(required).lower()}\n'
+        '[sglang.arguments]\n"--flux" = {value = 1, source = "a dream"}\n'
+    )
+    plan = planned(request("sglang", profiles=(str(profile),)), tmp_path)
+    assert ("--flux" in plan.argv) == required, "it is left in, for the check of options to refuse the start"
+    assert any("--flux" in note and "profile mine" in note for note in plan.notes) == required
+    assert ("left out: sglang 0.5.23 has no such option" in why(plan, "--flux")) != required
+
+
 @pytest.mark.parametrize(
     ("changes", "words", "said"),
     [
