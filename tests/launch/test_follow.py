@@ -124,20 +124,6 @@ def test_an_end_that_nothing_explains(tmp_path: Path) -> None:
         assert "ended with exit code 3" in talk
 
 
-def test_a_stall_is_shown_while_it_lasts(tmp_path: Path) -> None:
-    with foreground(plan_of(tmp_path / "run")) as it:
-        run = it.until_ready()
-        os.kill(run.worker(1), signal.SIGSTOP)
-        run.until(lambda p: p.state == "stalled", "the stop is noticed")
-        os.kill(run.worker(1), signal.SIGCONT)
-        run.until(lambda p: p.state == "serving", "it goes on")
-        it.process.send_signal(signal.SIGINT)
-        code, out, talk = it.end()
-        assert code == 0
-        assert "GPD305" in out
-        assert "serving stalled: GPD305 rank 1 is stopped" in talk
-
-
 def test_what_is_ended_while_it_hangs_is_a_finding(tmp_path: Path) -> None:
     with foreground(plan_of(tmp_path / "run")) as it:
         run = it.until_ready()
@@ -145,7 +131,10 @@ def test_what_is_ended_while_it_hangs_is_a_finding(tmp_path: Path) -> None:
         run.until(lambda p: p.state == "stalled", "the stop is noticed")
         family = run.family
         it.process.send_signal(signal.SIGINT)
-        assert it.end()[0] == 1
+        code, out, talk = it.end()
+        assert code == 1
+        assert "GPD305" in out
+        assert "stopped while it hung: GPD305 rank 1 is stopped" in talk
         assert not any(alive(pid) for pid in family)
 
 

@@ -44,12 +44,19 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_server_comes_up_answers_and_ends_on_request(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path / "run")
+    home = tmp_path / "state" / "gpudiag" / "runs"
+    environment = (("HF_TOKEN", "hunter3"), ("NCCL_DEBUG", "INFO"))
+    plan = msgspec.structs.replace(plan_of(home / "one", argv=("--api-key", "hunter2")), environment=environment)
     with launched(plan) as run:
         run.ready()
-        assert b'"text"' in run.ask(10)
+        _is_private_and_told(run, home)
+        ready_at = run.progress.at
         family = run.family
         assert len(family) == 3
+        run.until(lambda p: p.at > ready_at + 6, "six seconds are over")
+        assert not run.progress.report
+        assert b"vllm:tokens 1\n" in run.fetch("/metrics"), "an idle server gets one request, when it comes up"
+        assert b'"text"' in run.ask(10)
         run.signal(signal.SIGINT)
         end = run.wait_for_end()
         assert (end.state, end.exit_status) == ("stopped", 0)
@@ -59,20 +66,14 @@ def test_a_server_comes_up_answers_and_ends_on_request(tmp_path: Path) -> None:
     assert set(history.load(history.path_for(plan))) >= {"import", "weight-load", "warm-up"}
 
 
-def test_the_run_directory_is_private_and_says_what_was_started(tmp_path: Path) -> None:
-    home = tmp_path / "state" / "gpudiag" / "runs"
-    environment = (("HF_TOKEN", "hunter3"), ("NCCL_DEBUG", "INFO"))
-    plan = msgspec.structs.replace(plan_of(home / "one", argv=("--api-key", "hunter2")), environment=environment)
-    with launched(plan) as run:
-        run.ready()
-        assert stat.S_IMODE(run.run.path.stat().st_mode) == 0o700
-        assert stat.S_IMODE(run.run.server_log.stat().st_mode) == 0o600
-        text = (run.run.path / "manifest.json").read_text()
-        assert "hunter" not in text
-        found = run_of(run.started.server_pid, home)
-        assert found is not None
-        assert (found[1].server_pid, found[1].plan.port) == (run.started.server_pid, plan.port)
-        assert dict(found[1].environment)["NCCL_DEBUG"] == "INFO"
+def _is_private_and_told(run: Launched, home: Path) -> None:
+    assert stat.S_IMODE(run.run.path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(run.run.server_log.stat().st_mode) == 0o600
+    assert "hunter" not in (run.run.path / "manifest.json").read_text()
+    found = run_of(run.started.server_pid, home)
+    assert found is not None
+    assert (found[1].server_pid, found[1].plan.port) == (run.started.server_pid, run.plan.port)
+    assert dict(found[1].environment)["NCCL_DEBUG"] == "INFO"
 
 
 def test_a_stopped_rank_is_named_and_the_server_is_left_alone(tmp_path: Path) -> None:
@@ -157,16 +158,6 @@ def test_a_request_that_takes_long_is_no_hang(tmp_path: Path) -> None:
             assert run.report.verdict.severity != "error", run.report.verdict
             gate.unlink()
             assert client.recv(12) == b"HTTP/1.0 200"
-
-
-def test_a_server_without_clients_is_left_in_peace(tmp_path: Path) -> None:
-    """The only request that an idle server gets is the one that shows that it is ready."""
-    with launched(plan_of(tmp_path / "run")) as run:
-        run.ready()
-        looked = run.progress.at
-        run.until(lambda p: p.at > looked + 7, "seven seconds are over")
-        assert not run.progress.report
-        assert b"vllm:tokens 1\n" in run.fetch("/metrics")
 
 
 @pytest.mark.parametrize("name", ["weights", "weights.mapped"])
