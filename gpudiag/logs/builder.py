@@ -86,8 +86,9 @@ class Builder:
             self._forms[prefix.form] = self._forms.get(prefix.form, 0) + 1
             if prefix.speaker.pid is not None and prefix.speaker.rank != Rank() and len(self._ranks) < 65_536:
                 self._ranks[prefix.speaker.pid] = prefix.speaker.rank
-            self._note(text, prefix)
+            # A start forgets what was noted before, and says the same anew in its own line.
             self._meaning(text, prefix, place)
+            self._note(text, prefix)
             for trace in self._assembler.feed(place, prefix, _intro(before)):
                 self._add_trace(trace)
             for dump in self._dump_reader.feed(prefix.text, place, prefix.speaker):
@@ -107,10 +108,13 @@ class Builder:
                 self._milestones[key] = reached
 
     def _restart(self, source: int) -> None:
-        """A second start in the same file: what the earlier run died of is no longer the question."""
+        """What was said before of size and model was another run's; from the second start on, so was what it died of."""
         self._runs[source] = self._runs.get(source, 0) + 1
+        self._tp = self._world = self._model = self._root = None
         if self._runs[source] == 1:
+            # Its own banner, with the version, comes before this line.
             return
+        self._version = None
         self._assembler.flush()
         self._traces.pop(source, None)
         for key in [k for k in self._events if k[0] == source]:

@@ -18,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -62,10 +63,15 @@ def can_run(fault: Fault) -> bool:
     return True
 
 
-def collect(faults: Iterable[Fault], runs: int, seed: int) -> Iterator[Answer]:
-    for number in range(runs):
-        for fault in faults:
-            yield ask(fault, number, random.Random(f"{seed}/{number}/{fault.name}"))  # noqa: S311, repeatable, not secret
+def collect(faults: Sequence[Fault], runs: int, seed: int, jobs: int = 1) -> Iterator[Answer]:
+    """All answers, run by run. With several jobs the times say how busy the machine was."""
+
+    def one(turn: tuple[int, Fault]) -> Answer:
+        number, fault = turn
+        return ask(fault, number, random.Random(f"{seed}/{number}/{fault.name}"))  # noqa: S311, repeatable, not secret
+
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(one, [(number, fault) for number in range(runs) for fault in faults])
 
 
 def share(part: int, whole: int) -> float | None:
@@ -181,6 +187,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--only", default="", help="entries whose name or code holds this")
+    parser.add_argument("--jobs", type=int, default=1, help="entries at a time; with more than one, times say less")
     parser.add_argument("--recorded", action="store_true", help="only entries for which no process is started")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
@@ -192,7 +199,7 @@ def main() -> int:
     ]
     skipped = [fault.name for fault in wanted if not can_run(fault)]
     answers = []
-    for answer in collect([f for f in wanted if can_run(f)], options.runs, seed):
+    for answer in collect([f for f in wanted if can_run(f)], options.runs, seed, options.jobs):
         answers.append(answer)
         if not answer.is_right:
             print(f"not right: {answer.fault.name}: {told(answer)['said']}", file=sys.stderr, flush=True)

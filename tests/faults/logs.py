@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from tests.faults.case import Culprit, Fault, Staged, Variation
-from tests.logs.support import buried, raw
+from tests.logs.support import buried, noise, raw
 
 Engine = Literal["sglang", "vllm"]
 
@@ -23,7 +23,11 @@ def log(engine: Engine, name: str, code: str | None, planted: str, *, may_be_bur
     def stage(vary: Variation) -> Iterator[Staged]:
         key = f"{engine}_{name}"
         path = vary.directory / "server.log"
-        path.write_bytes(buried(key, engine) if vary.number and may_be_buried else raw(key))
+        data = raw(key)
+        if vary.number and may_be_buried:
+            # Victims complain of a failure: beside a healthy log they would be one.
+            data = buried(key, engine) if code else b"".join(noise(engine)) + data
+        path.write_bytes(data)
         yield Staged(("explain", str(path)), Culprit(**culprit))
 
     return Fault(name=f"{engine}-log-{name.replace('_', '-')}", planted=planted, code=code, ground=engine, stage=stage)

@@ -432,3 +432,18 @@ def test_two_nodes_are_ordered_by_time(tmp_path: Path) -> None:
     (tmp_path / "node-b.log").write_text(sglang_trace(9, "OSError: [Errno 5] Input/output error", second=12))
     verdict = report_of(read_facts([str(tmp_path)])).verdict
     assert verdict.culprits[0].rank == 9
+
+
+def test_a_second_start_is_judged_by_what_it_says_of_itself() -> None:
+    """The operator has corrected the path of the model, and the version is another: the old run's are forgotten."""
+
+    def start(model: str, pid: int, version: str, tp: int) -> str:
+        return (
+            f"(APIServer pid={pid}) INFO 11-29 10:00:00 [api_utils.py:286] non-default args: "
+            f"{{'model': '{model}', 'tensor_parallel_size': {tp}}}\n"
+            f"(EngineCore pid={pid + 1}) INFO 11-29 10:00:05 [core.py:133] Initializing a V1 LLM engine (v{version}) "
+            f"with config: model='{model}', tensor_parallel_size={tp}\n"
+        )
+
+    facts = facts_of((start("/models/old", 100, "0.24.0", 8) + start("/models/new", 200, "0.32.0", 2)).encode())
+    assert (facts.model, facts.root_pid, facts.version, facts.tensor_parallel) == ("/models/new", 200, "0.32.0", 2)
