@@ -194,7 +194,14 @@ _KEEP: Final = (
 ACTIONS: Final[tuple[Action, ...]] = (
     *_LOOK,
     *(
-        Action(id=f"screen_{name}", keys=(str(number),), shown=str(number), title=name, help=purpose, group="screens")
+        Action(
+            id=f"screen_{name}",
+            keys=(str(number), "l") if name == "log" else (str(number),),
+            shown=f"{number} l" if name == "log" else str(number),
+            title=name,
+            help=purpose,
+            group="screens",
+        )
         for number, (name, purpose) in enumerate(SCREENS, 1)
     ),
     *_MOVE,

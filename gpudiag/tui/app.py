@@ -52,10 +52,10 @@ class GpudiagApp(Deeds, App[int]):
         for action in ACTIONS
     ]
 
-    def __init__(self, source: Source, *, plain: bool = False, allow_signals: bool = False) -> None:
+    def __init__(self, source: Source, *, plain: bool = False, allow_signals: bool = False, interval_s: float = 1.0) -> None:
         super().__init__(ansi_color=True)
         self.source = source
-        self.state = State(live=source.live, plain=plain)
+        self.state = State(live=source.live, plain=plain, interval_s=interval_s)
         self.allow_signals = allow_signals
         self.actions = offered(signals=allow_signals)
         self._heard_at = time.monotonic()

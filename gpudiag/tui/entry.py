@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from gpudiag.errors import ExitCode, GpudiagError
+from gpudiag.tui.orders import MIN_INTERVAL_S
 from gpudiag.tui.sources import Source
 
 if TYPE_CHECKING:
@@ -30,7 +31,14 @@ class ScreenError(GpudiagError):
     exit_code = ExitCode.INTERNAL
 
 
-def run(source: Source, *, plain: bool = False, allow_signals: bool = False, no_color: bool = False) -> int:
+def run(
+    source: Source,
+    *,
+    plain: bool = False,
+    allow_signals: bool = False,
+    no_color: bool = False,
+    interval_s: float = 1.0,
+) -> int:
     """Show this source until the person leaves, and return the exit code.
 
     Raises ScreenError after a bug: the terminal is as it was then, and what was seen last is in a file.
@@ -38,7 +46,7 @@ def run(source: Source, *, plain: bool = False, allow_signals: bool = False, no_
     with _environment(no_color=no_color):
         from gpudiag.tui.app import GpudiagApp
 
-        app = GpudiagApp(source, plain=plain, allow_signals=allow_signals)
+        app = GpudiagApp(source, plain=plain, allow_signals=allow_signals, interval_s=interval_s)
     broke = False
     code: int | None = None
     try:
@@ -105,12 +113,13 @@ def open_attach(
     ras: bool = False,
     no_color: bool = False,
 ) -> int:
-    """Watch the server that this process belongs to."""
+    """Watch the server that this process belongs to, never more often than four times a second."""
     from gpudiag.tui.live import Live
     from gpudiag.tui.orders import Order
 
+    interval_s = max(MIN_INTERVAL_S, interval_s)
     order = Order(pid=pid, interval_s=interval_s, withhold=tuple(withhold), ras=ras)
-    return run(Live(order), plain=plain, allow_signals=allow_signals, no_color=no_color)
+    return run(Live(order), plain=plain, allow_signals=allow_signals, no_color=no_color, interval_s=interval_s)
 
 
 def open_run(directory: Path, *, plain: bool = False, allow_signals: bool = False, no_color: bool = False) -> int:

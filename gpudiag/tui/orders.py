@@ -9,6 +9,8 @@ from msgspec import Struct
 LENGTH_BYTES: Final = 4
 """Of the length that stands before each message of the collector, big end first."""
 
+MIN_INTERVAL_S: Final = 0.25
+"""Between two looks. Drivers refresh their counters no more often, and polling them slows work on the GPU."""
 
 Asked = Literal["look", "native", "interval"]
 

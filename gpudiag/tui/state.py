@@ -10,11 +10,11 @@ from gpudiag.model.report import Report
 from gpudiag.render.plain import ascii_only, clean
 from gpudiag.tui.actions import SCREENS, ScreenName
 from gpudiag.tui.frame import Frame, Note
+from gpudiag.tui.orders import MIN_INTERVAL_S
 from gpudiag.tui.ring import Ring
 from gpudiag.tui.screens import SORTS, draw_screen
 from gpudiag.tui.view import Drawn, Filter, View
 
-MIN_INTERVAL_S: Final = 0.25
 MAX_INTERVAL_S: Final = 60.0
 
 
