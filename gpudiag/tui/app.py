@@ -144,17 +144,3 @@ class GpudiagApp(Deeds, App[int]):
         if name is not None:
             self.action_deed(name)
         self.redraw()
-
-    def on_lines_clicked(self, message: Lines.Clicked) -> None:
-        body = self.query_one("#body", Lines)
-        key = body.drawn.keys.get(message.row)
-        if key is not None:
-            already = self.state.place.key == key
-            self.state.place.key = key
-            if already:
-                self.do_open()
-            self.redraw()
-
-    def on_lines_wheel(self, message: Lines.Wheel) -> None:
-        self.scroll_by(message.by)
-        self.redraw()

@@ -137,11 +137,6 @@ class Chooser(App[int]):
     def action_leave(self) -> None:
         self.exit(None)
 
-    def on_lines_clicked(self, message: Lines.Clicked) -> None:
-        pid = self.query_one("#body", Lines).drawn.keys.get(message.row)
-        if pid is not None:
-            self.exit(int(pid))
-
 
 _OTHERWISE: Final = (
     ("gpudiag attach PID", "any process, also in a container"),

@@ -50,7 +50,8 @@ def run(
     broke = False
     code: int | None = None
     try:
-        code = app.run()
+        # The mouse stays the terminal's, so that a pid or a path can be selected.
+        code = app.run(mouse=False)
     except Exception:  # noqa: BLE001  whatever it was, what was seen is worth keeping
         broke = True
     finally:
@@ -88,7 +89,7 @@ def choose(*, plain: bool = False, no_color: bool = False) -> int | None:
         from gpudiag.tui.chooser import Chooser
 
         chooser = Chooser(_candidates, plain=plain)
-    return chooser.run()
+    return chooser.run(mouse=False)
 
 
 def _candidates() -> Sequence[Candidate]:

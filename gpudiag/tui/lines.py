@@ -7,9 +7,7 @@ from functools import lru_cache
 
 from rich.segment import Segment as RichSegment
 from rich.style import Style
-from textual import events
 from textual.geometry import Region
-from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -19,20 +17,6 @@ from gpudiag.tui.view import Drawn
 
 class Lines(Widget, can_focus=False):
     """Rows, the first few fixed, the rest scrolled so that the chosen row shows."""
-
-    class Clicked(Message):
-        """A row was clicked; `row` counts from the first of all rows."""
-
-        def __init__(self, row: int) -> None:
-            self.row = row
-            super().__init__()
-
-    class Wheel(Message):
-        """The wheel was turned by this many rows."""
-
-        def __init__(self, by: int) -> None:
-            self.by = by
-            super().__init__()
 
     def __init__(self, *, id: str, height: int | str = "1fr", plain: bool = False) -> None:
         super().__init__(id=id)
@@ -82,15 +66,6 @@ class Lines(Widget, can_focus=False):
 
     def on_resize(self) -> None:
         self._shown = []
-
-    def on_click(self, event: events.Click) -> None:
-        self.post_message(self.Clicked(event.y if event.y < self._drawn.fixed else event.y + self.top))
-
-    def on_mouse_scroll_down(self) -> None:
-        self.post_message(self.Wheel(3))
-
-    def on_mouse_scroll_up(self) -> None:
-        self.post_message(self.Wheel(-3))
 
 
 @lru_cache(maxsize=256)

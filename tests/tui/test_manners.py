@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import io
-import os
 
 import pytest
 
 from gpudiag.render.style import SERVER_STATES, WORKER_STATES
 from gpudiag.tui import entry
-from gpudiag.tui.app import GpudiagApp
 from gpudiag.tui.bars import status_row
 from gpudiag.tui.frame import Frame, Note
 from gpudiag.tui.ring import Ring
-from gpudiag.tui.state import State
-from tests.tui.driving import Driver, Scripted, drive
+from tests.tui.driving import Driver, drive
 from tests.tui.samples import recorded, state_with, widened
 
 HUNG = "hangs/GPD307-stale-lock"
@@ -130,35 +127,6 @@ def test_the_ring_is_bounded_in_number_and_in_bytes() -> None:
     oldest = by_number.get(1)
     assert oldest is not None
     assert oldest.number == 45
-
-
-def test_a_bug_leaves_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError
-
-    def run(self: GpudiagApp) -> None:
-        """As the terminal would: deliver, draw, break."""
-        import asyncio
-
-        async def once() -> None:
-            async with self.run_test() as pilot:
-                await pilot.pause()
-
-        try:
-            asyncio.run(once())
-        except ZeroDivisionError:
-            self._return_code = 1
-
-    monkeypatch.setattr(GpudiagApp, "run", run)
-    monkeypatch.setattr(State, "draw", broken)
-    with pytest.raises(entry.ScreenError) as caught:
-        entry.run(Scripted(*recorded(HUNG)))
-    assert caught.value.exit_code == 70
-    path = caught.value.help.removeprefix("gpudiag explain ")
-    assert path.endswith("last-look.gpudiag")
-    assert os.stat(path).st_mode & 0o777 == 0o600
-    os.unlink(path)
-    os.rmdir(os.path.dirname(path))
 
 
 def test_frames_without_processes_are_no_error() -> None:

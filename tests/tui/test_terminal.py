@@ -116,6 +116,7 @@ def test_a_bug_leaves_the_screen_and_says_where_the_recording_is() -> None:
         assert "the terminal interface broke; what was seen is kept" in after
         path = after.split("gpudiag explain ")[1].split()[0]
         assert os.path.getsize(path) > 1000
+        assert os.stat(path).st_mode & 0o777 == 0o600
         os.unlink(path)
         os.rmdir(os.path.dirname(path))
 
