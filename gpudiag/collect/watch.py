@@ -43,16 +43,20 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()
 
-    def look(self, *, native: bool = False) -> Observation:
-        """Look once more; the looks that say most about change: one at least 5 s old, the one before, and this one.
-
-        `native` reads C frames too, which stops each process for the moment.
-        """
-        options = msgspec.structs.replace(self._options, stacks="native") if native else self._options
+    def look(self) -> Observation:
+        """Look once more; the looks that say most about change: one at least 5 s old, the one before, and this one."""
         earlier = self._looks[-1] if self._looks else None
-        found = OneLook(self._roots, options, self._guard, self._gpus, earlier).take()
+        found = OneLook(self._roots, self._options, self._guard, self._gpus, earlier).take()
         self._looks.append(self._with_dumps(found))
         return Observation(snapshots=self._telling())
+
+    def look_natively(self) -> Snapshot:
+        """One look with C frames too, which stops each process for the moment.
+
+        It stands apart: beside stacks without C frames it would look as if every thread had moved.
+        """
+        options = msgspec.structs.replace(self._options, stacks="native")
+        return OneLook(self._roots, options, self._guard, self._gpus, None).take()
 
     def spent_s(self) -> float:
         """Processor seconds of this process, of the children that have ended, and of the guard, since they began."""

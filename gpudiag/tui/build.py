@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from gpudiag.errors import NoTargetError
 from gpudiag.model.log import LogFacts, ServerLog
 from gpudiag.model.report import Report
-from gpudiag.model.snapshot import Observation
+from gpudiag.model.snapshot import Observation, Snapshot
 from gpudiag.render.safe import safe
 from gpudiag.session import pipeline
-from gpudiag.tui.frame import Details, Frame, Run, pack
+from gpudiag.tui.frame import Details, Frame, Run, pack, unpack
 from gpudiag.tui.measures import measures_of, points_of
 
 _LONG: Final = 3
@@ -36,6 +38,23 @@ def frame_of_watch(observation: Observation, *, number: int, logs: Sequence[Serv
         return frame
     late = frame_of(Observation(snapshots=observation.snapshots[-2:]), number=number, command="attach", logs=logs, run=run)
     return late if any(_is_error(r) and r.verdict.confidence == "proven" for r in late.reports) else frame
+
+
+def frame_with(native: Snapshot, frame: Frame) -> Frame:
+    """The frame again, with the C frames of a look of its own, and with what that look cost."""
+    details = replace(unpack(frame.packed), native=native)
+
+    def told(report: Report) -> Report:
+        return replace(report, cost=replace(report.cost, stopped_s=round(native.stopped_s, 4)))
+
+    return replace(
+        frame,
+        number=frame.number + 1,
+        at=native.at,
+        native=True,
+        reports=tuple(map(told, frame.reports)),
+        packed=pack(replace(details, reports=tuple(map(told, details.reports)))),
+    )
 
 
 def _is_error(report: Report) -> bool:

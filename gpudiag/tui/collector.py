@@ -26,8 +26,8 @@ from gpudiag.model.log import ServerLog
 from gpudiag.model.run import ENDED
 from gpudiag.model.snapshot import Observation
 from gpudiag.session import pipeline
-from gpudiag.tui.build import frame_of_run, frame_of_watch
-from gpudiag.tui.frame import Message, Note, Run, encode
+from gpudiag.tui.build import frame_of_run, frame_of_watch, frame_with
+from gpudiag.tui.frame import Frame, Message, Note, Run, encode
 from gpudiag.tui.orders import LENGTH_BYTES, Order, Wish
 from gpudiag.tui.rundir import read_report, read_run
 
@@ -46,6 +46,7 @@ class Collector:
         self._number = 0
         self._watch: Watch | None = None
         self._native = False
+        self._last: Frame | None = None
         self._logs: tuple[ServerLog, ...] = ()
         self._logs_at = 0.0
         self._told: tuple[ServerLog, ...] = ()
@@ -118,9 +119,13 @@ class Collector:
             self._watch = Watch(pipeline.tops(server, around), options)
             self._watch.__enter__()
         native, self._native = self._native, False
-        observation = self._watch.look(native=native)
         self._number += 1
-        send(frame_of_watch(observation, number=self._number, logs=self._read_logs(observation), run=run))
+        if native and self._last is not None:
+            self._last = frame_with(self._watch.look_natively(), self._last)
+        else:
+            observation = self._watch.look()
+            self._last = frame_of_watch(observation, number=self._number, logs=self._read_logs(observation), run=run)
+        send(self._last)
 
     def _read_logs(self, observation: Observation) -> tuple[ServerLog, ...]:
         """Not at every look: a long log takes a tenth of a second."""

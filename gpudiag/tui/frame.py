@@ -11,7 +11,7 @@ from msgspec import Struct
 from gpudiag.model.log import ServerLog
 from gpudiag.model.report import Report
 from gpudiag.model.run import RunManifest, RunProgress
-from gpudiag.model.snapshot import Observation
+from gpudiag.model.snapshot import Observation, Snapshot
 
 _LEVEL: Final = 1
 """Of compression: looks at alike ranks shrink to a tenth at once, and more effort would be paid at every look."""
@@ -55,6 +55,8 @@ class Details(Struct, frozen=True, kw_only=True):
     """Everything that was read for a frame, for screens that look closer and for exports. Nothing of it is cleaned."""
 
     observation: Observation | None = None
+    native: Snapshot | None = None
+    """A look with C frames, where one was asked for. Nothing is judged by it."""
     reports: tuple[Report, ...] = ()
     logs: tuple[ServerLog, ...] = ()
 
@@ -72,6 +74,8 @@ class Frame(Struct, frozen=True, kw_only=True, tag="frame"):
     gpus: tuple[GpuPoint, ...] = ()
     run: Run | None = None
     took_s: float = 0.0
+    native: bool = False
+    """Whether C frames were asked for in this look."""
     packed: bytes = b""
 
 

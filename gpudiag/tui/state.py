@@ -107,6 +107,9 @@ class State:
         self.note = None
         first = self.ring.newest is None
         self.ring.add(message, data)
+        if message.native:
+            # The next look is without C frames again, and the person wants to read them.
+            self.shown = message.number
         if first and message.run is not None:
             self.screen = "launch"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpudiag.model.report import Report, Worker
+from gpudiag.model.snapshot import Snapshot
 from gpudiag.render.canvas import Canvas, Segment
 from gpudiag.render.names import Names
 from gpudiag.render.table import worker_order
@@ -65,6 +66,12 @@ class View:
     @cached_property
     def details(self) -> Details:
         return unpack(self.frame.packed)
+
+    @property
+    def looked(self) -> Snapshot | None:
+        """The look whose stacks are shown: with C frames if somebody asked for them."""
+        observation = self.details.observation
+        return self.details.native or (observation.last if observation is not None else None)
 
     def canvas(self) -> Canvas:
         return Canvas(self.width, color=True, plain=self.plain)

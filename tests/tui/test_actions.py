@@ -282,6 +282,11 @@ async def asks_before_it_stops_anything(driver: Driver) -> None:
     assert driver.source.asked == []
     await driver.press("c", "y")
     assert driver.source.asked == [("native", 1.0)]
+    last = looks()[-1]
+    await driver.say(replace(last, number=13, native=True))
+    await driver.say(replace(last, number=14))
+    assert driver.app.state.frame is not None
+    assert driver.app.state.frame.number == 13, "what was asked for stays on the screen"
 
 
 @action("signal")

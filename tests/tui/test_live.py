@@ -189,3 +189,28 @@ def test_a_rank_that_has_just_been_stopped_is_named_while_older_looks_still_saw_
     watched = Observation(snapshots=(worked, *looks[-2:]))
     assert frame_of(watched, number=1, command="attach").reports[0].verdict.code is None
     assert frame_of_watch(watched, number=1).reports[0].verdict.code == "GPD305"
+
+
+def test_c_frames_are_shown_and_change_no_verdict(hung: Running) -> None:
+    source, heard = Live(Order(pid=hung.root_pid, interval_s=60.0)), Heard()
+    source.start(heard)
+    try:
+        before = heard.until(lambda m: isinstance(m, Frame) and m.reports[0].verdict.code == "GPD307")
+        source.ask("native")
+        frame = heard.until(lambda m: isinstance(m, Frame) and m.native)
+        source.ask("look")
+        after = heard.until(lambda m: isinstance(m, Frame) and not m.native)
+    finally:
+        source.stop()
+    assert (frame.number, after.number) == (before.number + 1, before.number + 2)
+    assert frame.reports[0].verdict == before.reports[0].verdict
+    assert after.reports[0].verdict.code == "GPD307"
+    details = unpack(frame.packed)
+    assert details.native is not None
+    if any(gap.source == "native stacks" for gap in details.native.gaps):
+        pytest.skip("this container may not stop processes")
+    assert frame.reports[0].cost.stopped_s > 0
+    process = details.native.process(hung.victim_pid or 0)
+    assert process is not None
+    assert isinstance(process.stacks, Ok)
+    assert any("libc" in f.file for s in process.stacks.value for f in s.frames)

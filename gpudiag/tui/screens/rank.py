@@ -25,10 +25,10 @@ _FIRST_FRAMES: Final = 8
 
 def draw(view: View) -> Drawn:
     """The process chosen, or the culprit's."""
-    worker, observation = view.chosen, view.details.observation
-    if worker is None or observation is None:
+    worker, looked = view.chosen, view.looked
+    if worker is None or looked is None:
         return nothing(view, "no process was looked at: there is only what logs say, or the server is not there yet")
-    process = observation.last.process(worker.pid)
+    process = looked.process(worker.pid)
     canvas = view.canvas()
     look = worker_look(worker.state)
     name = rank_name(worker.rank)
@@ -40,9 +40,9 @@ def draw(view: View) -> Drawn:
     if process is None:
         canvas.row(("  the process is not there any more", PINK))
         return Drawn(rows=canvas.rows)
-    _Process(process, observation.last, view, canvas).head()
+    _Process(process, looked, view, canvas).head()
     keys = _Threads(process, view, canvas).draw()
-    holdings = _Process(process, observation.last, view, canvas)
+    holdings = _Process(process, looked, view, canvas)
     holdings.locks()
     holdings.files()
     holdings.sockets()

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from gpudiag.model.report import Worker
-from gpudiag.model.snapshot import Observation
+from gpudiag.model.snapshot import Snapshot
 from gpudiag.model.stack import Frame
 from gpudiag.render.canvas import Canvas
 from gpudiag.render.names import Names, ranges, rank_name, rank_number
@@ -33,11 +33,11 @@ class Alike(Struct, frozen=True, kw_only=True):
     role: str
 
 
-def alike(observation: Observation, workers: Sequence[Worker], blamed: AbstractSet[int | None] = frozenset()) -> list[Alike]:
+def alike(looked: Snapshot, workers: Sequence[Worker], blamed: AbstractSet[int | None] = frozenset()) -> list[Alike]:
     """Ranks before other processes; of them those with a blamed pid first, then the smallest. Without a stack: left out."""
     groups: dict[tuple[str, Signature], list[tuple[Worker, tuple[Frame, ...]]]] = {}
     for worker in workers:
-        process = observation.last.process(worker.pid)
+        process = looked.process(worker.pid)
         stack = process.stack_of(worker.pid) if process is not None else None
         if stack is not None:
             signature = tuple((f.function, f.file, f.line) for f in stack.frames)
@@ -54,12 +54,12 @@ def alike(observation: Observation, workers: Sequence[Worker], blamed: AbstractS
 
 def draw(view: View) -> Drawn:
     """Each group with its frames, innermost first; what all groups of a role share at their outer end is told once."""
-    observation, report = view.details.observation, view.report
+    looked, report = view.looked, view.report
     canvas = view.canvas()
-    if observation is None or report is None:
+    if looked is None or report is None:
         return nothing(view, "no stacks: no process was looked at")
     names = Names(report, ellipsis=canvas.lines.ellipsis)
-    groups = alike(observation, view.workers, view.blamed)
+    groups = alike(looked, view.workers, view.blamed)
     if not groups:
         return nothing(view, "no stacks could be read", *(f"{n.source}: {n.reason} {n.help}" for n in report.not_read[:4]))
     keys: dict[int, str] = {}
