@@ -52,9 +52,17 @@ def pages(state: State, width: int, height: int, *screens: ScreenName) -> str:
         drawn = state.draw(width, height)
         assert drawn is not None
         rows = drawn.text().splitlines()
+        if name == "findings":
+            rows = without_page(rows)
         more = [f"... {len(rows) - ROWS} more rows"] if len(rows) > ROWS else []
         parts.append("\n".join([f"==== {name}", *rows[:ROWS], *more]))
     return "\n".join(parts) + "\n"
+
+
+def without_page(rows: list[str]) -> list[str]:
+    """Findings without the runbook page below them, whose words are not the screen's business."""
+    rules = [n for n, row in enumerate(rows) if row and not row.strip("-\u2500")]
+    return [*rows[: rules[-1] + 1], "... the runbook page"] if len(rules) > 1 else rows
 
 
 def all_pages(frames: tuple[Frame, ...], width: int = 80, *, plain: bool = False) -> str:
