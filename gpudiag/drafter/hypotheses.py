@@ -186,7 +186,7 @@ def _tensors() -> list[Hypothesis]:
                 group=f"{short} not loaded",
                 kind="weights",
                 says=f"{'the attention weights were' if short == 'qkv' else f'{short} was'} not loaded",
-                prior=5.0,
+                prior=4.0,
                 random=(name,),
                 seed=seed,
             )

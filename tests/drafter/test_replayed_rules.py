@@ -145,6 +145,13 @@ def test_a_server_that_nothing_explains() -> None:
     assert codes(made(twin, trained(GOOD, times=1e9, agrees=0.5), measured=LOW)) == ["GPD602"]
 
 
+def test_without_the_faults_their_absence_is_not_claimed() -> None:
+    (found,) = evaluate(made(trained(GOOD, agrees=0.5), measured=LOW))
+    assert found.code == "GPD612"
+    assert "no known fault" not in found.title
+    assert "--no-faults" in found.next_steps[0]
+
+
 def test_a_low_drafter_that_is_served_right_is_the_limit() -> None:
     assert codes(made(trained(LOW), measured=LOW)) == ["GPD606"]
     assert codes(made(trained(LOW, times=None, agrees=None))) == ["GPD606"], "the replay alone knows that, too"

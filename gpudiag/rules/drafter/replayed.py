@@ -99,6 +99,8 @@ def _integration(replay: Replay) -> Finding:
         source="draft-fates" if replay.measured_from == "rounds" else "draft-counts",
         claim=f"the server accepts {numbers(measured)}, the drafter as trained {numbers(replay.replayed)}, on the same texts",
     )
+    if len(replay.candidates) == 1:
+        return _untried(replay, differs)
     if best.kind == "as-trained" or not _fits(replay, best):
         return _unexplained(replay, differs)
     limit = _DEAD_TIMES if measured.survival[0] < _DEAD else RIVAL_TIMES
@@ -131,12 +133,24 @@ def _strength(best: Candidate, times: float | None) -> str:
 
 def _explains(best: Candidate, times: float | None) -> str:
     exact = f", and {100 * best.agrees:.1f} % of its rounds exactly" if best.agrees is not None and not best.drawn else ""
-    apart = f"; the next cause is {_times(times)} less likely" if times is not None else ""
+    apart = "" if times is None else f"; the next cause is {'as likely' if times < 1.5 else _times(times) + ' less likely'}"
     return f"served so, it would have {numbers(best.replayed)} accepted{exact}{apart}"
 
 
 def _times(times: float) -> str:
     return "more than a million times" if times > 1e6 else f"{times:,.0f} times"
+
+
+def _untried(replay: Replay, differs: Evidence) -> Finding:
+    return finding(
+        INCONCLUSIVE.code,
+        INCONCLUSIVE.name,
+        INCONCLUSIVE.severity,
+        title="The server accepts other drafts than this drafter makes: it is served otherwise than it was trained",
+        links=[[differs]],
+        next_steps=["the same without --no-faults: the known ways to serve a drafter wrongly are then replayed, too"],
+        culprits=[Culprit(node=f"file:{replay.draft}", path=replay.draft)],
+    )
 
 
 def _unexplained(replay: Replay, differs: Evidence) -> Finding:

@@ -24,7 +24,8 @@ def load(directory):
     tensors = Tensors(directory)
     with open(f"{directory}/config.json") as file:
         config = json.load(file)
-    return config, {n.replace("midlayer.", "layers.0."): tensors.load(n) for n in tensors.names()}
+    loaded = {n.replace("midlayer.", "layers.0."): tensors.load(n) for n in tensors.names()}
+    return config, {n: w.float() if w.is_floating_point() else w for n, w in loaded.items()}
 
 
 def rms(x, weight, eps):
