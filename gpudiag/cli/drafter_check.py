@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,11 @@ def check(
         context=context,
         depth="fast" if fast else "full",
     )
+    if chosen is not None and target is not None and not fast and sys.stderr.isatty():
+        say(f"asking {engine or 'the engine'} itself, by importing it; --fast leaves that out")
     facts = drafter_check.read(asked)
+    for note in drafter_check.notes(facts):
+        say(note)
     results = drafter_check.results(facts)
     report = drafter_check.report(facts, results, __version__, time.perf_counter() - started)
     if chosen is None:

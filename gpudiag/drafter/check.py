@@ -9,6 +9,7 @@ from gpudiag.model.doctor import CheckResult
 from gpudiag.model.drafter import DrafterReport
 from gpudiag.model.facts import Asked, Facts, ServedBy
 from gpudiag.model.finding import Finding
+from gpudiag.model.reading import Failed, Ok
 from gpudiag.rules.drafter import summary
 from gpudiag.rules.preflight import judge, registry
 from gpudiag.rules.preflight.base import Check
@@ -24,6 +25,14 @@ def read(asked: Asked) -> Facts:
     engine is imported; the few functions that decide are run alone.
     """
     return doctor_facts.read_pair(asked)
+
+
+def notes(facts: Facts) -> tuple[str, ...]:
+    """What went wrong while the engine was asked, where another way led to the answer, or none did."""
+    looked = facts.install.value.aux_layers if isinstance(facts.install, Ok) else None
+    if isinstance(looked, Failed):
+        return (f"the engine did not say which layers it feeds: {looked.error}",)
+    return tuple(note for one in looked.value for note in one.notes) if isinstance(looked, Ok) else ()
 
 
 def results(facts: Facts) -> tuple[CheckResult, ...]:

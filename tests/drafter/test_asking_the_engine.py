@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpudiag.doctor import fed_layers, install
-from gpudiag.drafter.check import read, results
+from gpudiag.drafter.check import notes, read, results
 from gpudiag.model.facts import Asked
 from gpudiag.model.install import AuxLayers
 from gpudiag.model.reading import Ok, Reading
@@ -136,6 +136,8 @@ def test_an_import_that_fails_falls_back_to_the_source_and_says_so(tmp_path: Pat
     assert isinstance(told, Ok), told
     assert (told.value.layers[0].fed, told.value.layers[0].how) == ((5, LAYERS - 5), "source")
     assert "torch_of_nowhere" in told.value.notes[0]
+    facts = read(Asked(engine="sglang", python=broken.python, model=str(tmp_path / "target"), draft=str(tmp_path / "a")))
+    assert any("torch_of_nowhere" in note for note in notes(facts))
 
 
 def test_a_method_that_does_something_else_is_no_answer(site: Site, tmp_path: Path) -> None:
