@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 CLIENTS_EVERY_S: Final = 2.0
 METRICS_EVERY_S: Final = 5.0
+_SPARING: Final = 300
+"""Counting clients takes at most a 300th of one core."""
 STANDING_S: Final = 4.0
 """So long clients may be connected without a new token before one is asked for."""
 UNANSWERED_S: Final = 3.0
@@ -199,6 +201,7 @@ class ServingWatch:
         self._scraped_at = self._counted_at = 0.0
         self._clients: int | None = 0
         self._sockets = b""
+        self._count_every_s = CLIENTS_EVERY_S
         self._look_after = FIRST_S
         self._unwell_since: float | None = None
 
@@ -251,13 +254,15 @@ class ServingWatch:
         return True
 
     def _count_clients(self, now: float) -> None:
-        """Who is connected matters only while no token comes."""
-        if now - self._counted_at < CLIENTS_EVERY_S or now - self._moved_at < STANDING_S:
+        """Who is connected matters only while no token comes. Where the answer is expensive it is asked for less often."""
+        if now - self._counted_at < self._count_every_s or now - self._moved_at < STANDING_S:
             return
-        self._counted_at = now
+        self._counted_at, self._count_every_s = now, CLIENTS_EVERY_S
         sockets = self._door.sockets()
         if sockets != self._sockets or not sockets:
+            began = time.thread_time()
             self._sockets, self._clients = sockets, self._door.clients()
+            self._count_every_s = max(CLIENTS_EVERY_S, _SPARING * (time.thread_time() - began))
 
     def _canary_due(self, now: float) -> bool:
         if now - self._asked_at < CLIENTS_EVERY_S:

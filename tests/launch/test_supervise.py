@@ -55,7 +55,7 @@ def test_a_server_comes_up_answers_and_ends_on_request(tmp_path: Path) -> None:
         assert len(family) == 3
         run.until(lambda p: p.at > ready_at + 6, "six seconds are over")
         assert not run.progress.report
-        assert b"vllm:tokens 1\n" in run.fetch("/metrics"), "an idle server gets one request, when it comes up"
+        assert b"vllm:generation_tokens_total 1\n" in run.fetch("/metrics"), "an idle server gets one request, when it comes up"
         assert b'"text"' in run.ask(10)
         run.signal(signal.SIGINT)
         end = run.wait_for_end()

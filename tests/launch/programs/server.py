@@ -136,7 +136,7 @@ def handler(root: Root) -> type[BaseHTTPRequestHandler]:
             if self.path == "/v1/models":
                 self.reply(json.dumps({"data": [{"id": "tiny"}]}))
             else:
-                self.reply(f"vllm:generation_tokens_total 1\nvllm:num_requests_running 0\nvllm:tokens {root.tokens}\n")
+                self.reply(f"vllm:generation_tokens_total {root.tokens}\nvllm:num_requests_running 0\n")
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
