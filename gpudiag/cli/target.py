@@ -10,7 +10,7 @@ import click
 from gpudiag.errors import NoTargetError, UsageError
 from gpudiag.model.server import Server
 from gpudiag.model.snapshot import Snapshot
-from gpudiag.render.servers import describe
+from gpudiag.render.plain import clean
 from gpudiag.session import pipeline
 
 _LOOKED_FOR = "SGLang, vLLM and torch.distributed processes"
@@ -77,3 +77,14 @@ def choose(around: Snapshot) -> Server:
 def can_ask() -> bool:
     """Whether somebody sits at a terminal: questions go to stderr, answers come from stdin."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def describe(server: Server, around: Snapshot, width: int = 78) -> str:
+    """One line: pid, engine, ranks and the command it was started with."""
+    process = around.process(server.root_pid)
+    ranks = len(server.ranks)
+    head = f"pid {server.root_pid:<8} {server.engine:<8} {ranks} {'rank ' if ranks == 1 else 'ranks'}  "
+    program, _, rest = clean(process.title if process else "").partition(" ")
+    command = f"{program.rsplit('/', 1)[-1]} {rest}".strip()
+    room = width - len(head)
+    return head + (command if len(command) <= room else command[: room - 3] + "...")

@@ -93,14 +93,16 @@ def choose(*, plain: bool = False, no_color: bool = False) -> int | None:
 
 
 def _candidates() -> Sequence[Candidate]:
-    from gpudiag.render.servers import command_of
     from gpudiag.session import pipeline
     from gpudiag.tui.chooser import Candidate
+    from gpudiag.tui.secrets import shown_command
 
     around = pipeline.scan()
+    found = [(server, around.process(server.root_pid)) for server in pipeline.recognise(around)]
     return [
-        Candidate(pid=s.root_pid, engine=s.engine, ranks=len(s.ranks), command=command_of(s, around))
-        for s in pipeline.recognise(around)
+        Candidate(pid=server.root_pid, engine=server.engine, ranks=len(server.ranks), command=shown_command(process))
+        for server, process in found
+        if process is not None
     ]
 
 

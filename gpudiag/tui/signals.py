@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from gpudiag.render.plain import clean
+from gpudiag.tui.secrets import shown_command
 from gpudiag.tui.view import View
 
 _MAX_COMMAND: Final = 400
@@ -28,7 +28,7 @@ def target_of(view: View, pid: int) -> SignalTarget | None:
     process = observation.last.process(pid) if observation is not None else None
     if process is None:
         return None
-    return SignalTarget(pid=pid, start_ticks=process.start_ticks, command=clean(process.title, limit=_MAX_COMMAND))
+    return SignalTarget(pid=pid, start_ticks=process.start_ticks, command=shown_command(process, limit=_MAX_COMMAND))
 
 
 def terminate(target: SignalTarget) -> str:

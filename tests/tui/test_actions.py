@@ -13,10 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from gpudiag.model.process import Process
+from gpudiag.model.reading import Ok
 from gpudiag.session.load import load
 from gpudiag.tui.actions import ACTIONS, GROUPS, SCREENS, offered, table
 from gpudiag.tui.deeds import Deeds
 from gpudiag.tui.frame import Details, Frame, Note, pack, unpack
+from gpudiag.tui.secrets import shown_command
 from tests.support.checkout import ROOT
 from tests.support.processes import wait_until
 from tests.tui.driving import Driver, drive
@@ -315,6 +317,16 @@ def test_every_action_has_a_method_and_a_group() -> None:
         assert known.group in GROUPS
     keys = [key for known in ACTIONS for key in known.keys]
     assert len(keys) == len(set(keys))
+
+
+def test_a_command_line_is_shown_without_its_secrets() -> None:
+    details = unpack(recorded(HUNG)[-1].packed)
+    assert details.observation is not None
+    process = details.observation.last.processes[0]
+    key = "sk-" + "a1b2" * 6
+    arguments = ("/opt/venv/bin/vllm", "serve", "model", "--api-key", "open sesame", "--port", "8000", f"--header=Bearer {key}")
+    shown = shown_command(replace(process, cmdline=Ok(value=arguments, at=0.0)))
+    assert shown == "/opt/venv/bin/vllm serve model --api-key (hidden) --port 8000 --header=Bearer (hidden)"
 
 
 def test_signals_are_offered_only_when_allowed() -> None:

@@ -13,7 +13,7 @@ from gpudiag.render.names import rank_name
 from gpudiag.render.plain import clean, short_path
 from gpudiag.render.style import BOLD, DIM, ORANGE, PINK, PLAIN, worker_look
 from gpudiag.tui.places import place
-from gpudiag.tui.secrets import shown_variable
+from gpudiag.tui.secrets import shown_command, shown_variable
 from gpudiag.tui.view import Drawn, View, nothing
 
 MAX_FRAMES: Final = 60
@@ -110,7 +110,7 @@ class _Process:
 
     def head(self) -> None:
         process, canvas = self._process, self._canvas
-        canvas.row(("  command ", DIM), (canvas.fit(clean(process.title), canvas.width - 10), PLAIN))
+        canvas.row(("  command ", DIM), (canvas.fit(shown_command(process), canvas.width - 10), PLAIN))
         measure = self._view.frame.measures.get(process.pid)
         facts = [f"state {process.state}", f"memory {process.rss_bytes / 1e6:.0f} MB", f"{len(process.threads)} threads"]
         if measure is not None:
