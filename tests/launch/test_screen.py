@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
@@ -12,8 +13,10 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from gpudiag.model.run import RunManifest
 from tests.doctor.checkpoints import target
 from tests.launch.launching import alive
 from tests.support.processes import wait_until
@@ -65,6 +68,10 @@ def test_leaving_the_screen_leaves_the_server(model: Path, tmp_path: Path) -> No
         child.kill()
         child.wait()
         os.close(terminal)
+        for manifest in (tmp_path / "state").rglob("manifest.json"):
+            left = msgspec.json.decode(manifest.read_bytes(), type=RunManifest).supervisor_pid
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(left, signal.SIGTERM)
 
 
 def read_until(terminal: int, pattern: bytes) -> bytes:
