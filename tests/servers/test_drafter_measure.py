@@ -44,16 +44,16 @@ def test_vllm_with_a_drafter_of_known_acceptance(bench: Bench, capsys: pytest.Ca
     m = report["measurement"]
     best, (whole,) = m["acceptance"], m["others"]
     assert best["source"] == ("counters" if detail == "none" else "responses")
-    for found in (best, whole):
-        assert (found["length"]["value"], found["rate"]) == (2.0, 1 / DRAFTS)
-    assert [s["value"] for s in best["survival"]] == [1.0, 0.0, 0.0]
     # What the server counted in all this time is what was measured, and the request that warms up.
     moved = speculation_between(before, after)
     ours = sum(r["tokens"] for r in m["served"]["requests"])
-    assert tokens_after - tokens == ours + WARM_TOKENS
-    assert moved.rounds == best["rounds"] + WARM_TOKENS // 2
-    assert best["rounds"] == whole["rounds"]
-    assert m["served"]["tokens_of_others"] == 0
+    assert tokens_after - tokens == ours + WARM_TOKENS + m["served"]["tokens_of_others"]
+    assert moved.rounds == whole["rounds"] + WARM_TOKENS // 2
+    assert moved.accepted == whole["accepted"] + WARM_TOKENS // 2
+    assert best["rate"] == pytest.approx((best["length"]["value"] - 1) / DRAFTS)
+    # A round that was begun when its request ended may be counted, with nothing accepted.
+    assert best["length"]["value"] == pytest.approx(2.0, abs=0.03), m["served"]["requests"]
+    assert [s["value"] for s in best["survival"]][1:] == [0.0, 0.0]
     assert report["verdict"]["code"] == "GPD608"
 
 
