@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from gpudiag.collect import procfs
@@ -200,12 +201,7 @@ class _Look:
         function = self._sources.function(file, qualname, line, _WORDS)
         if isinstance(function, Unreadable):
             return None
-        node = function.node
-        try:
-            return _Line(function, held_at(node, line), acquire_at(node, line))
-        except RecursionError:
-            # Only a source made for it is nested that deeply.
-            return None
+        return _line_of(function, line)
 
     def _use(self, place: Place, expression: ast.expr, lock: PyLock, *, held: bool, by_with: bool = True) -> LockUse:
         return LockUse(
@@ -231,6 +227,16 @@ class _Look:
         except (PermissionError, FileNotFoundError, ProcessLookupError):
             return None
         return int(arguments[0], 16) if call == b"%d" % _FUTEX else 0
+
+
+@lru_cache(maxsize=512)
+def _line_of(function: Function, line: int) -> _Line | None:
+    """Kept from one process to the next: the sixty idle workers of a compile pool stand at the same few lines."""
+    try:
+        return _Line(function, held_at(function.node, line), acquire_at(function.node, line))
+    except RecursionError:
+        # Only a source made for it is nested that deeply.
+        return None
 
 
 def _is_threading(frame: Frame) -> bool:

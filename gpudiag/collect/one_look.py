@@ -28,7 +28,7 @@ from gpudiag.collect.options import LookOptions
 from gpudiag.collect.process_reader import WITHHELD, read_full, read_light
 from gpudiag.collect.pyspy import StackMode, StackReading, dump_stacks
 from gpudiag.collect.ras_look import RasReading, ask_service
-from gpudiag.collect.reuse import quiet, unmoved_stacks
+from gpudiag.collect.reuse import has_locals, quiet, unmoved_stacks, unmoved_uses
 from gpudiag.collect.states import has_python, state_request, with_constants, with_state, withheld_state, zombie
 from gpudiag.collect.threads import inner_tids
 from gpudiag.model.file import FileFact, FileLock
@@ -49,6 +49,8 @@ class OneLook:
         self._earlier = {p.pid: p for p in earlier.processes} if earlier else {}
         self._full: dict[int, Process] = {}
         self._light: dict[int, Process] = {}
+        self._reused: set[int] = set()
+        """Pids whose stacks are those of the earlier look."""
         self._gaps: list[Gap] = []
         self._stopped_s = 0.0
 
@@ -161,6 +163,7 @@ class OneLook:
                 self._full[process.pid] = _without_stacks(process, nothing)
             elif (unmoved := self._unmoved(process)) is not None:
                 self._full[process.pid] = replace(process, stacks=Ok(value=unmoved, at=time.time()))
+                self._reused.add(process.pid)
             else:
                 targets.append(process)
         # A process that is stopped already stands still, and cannot be paused.
@@ -203,10 +206,21 @@ class OneLook:
         alive = self._alive
         replies = self._guard.ask([self._memory_request(p) for p in alive], MemoryReply)
         for process, reply in zip(alive, replies, strict=True):
-            self._full[process.pid] = _with_memory(process, reply)
+            self._full[process.pid] = _with_memory(process, reply, self._known_uses(process))
+
+    def _known_uses(self, process: Process) -> Process | None:
+        """The process in the earlier look, if what its frames did with locks and files then is what they do now."""
+        earlier = self._earlier_of(process) if process.pid in self._reused else None
+        return earlier if earlier is not None and unmoved_uses(earlier, process) else None
 
     def _memory_request(self, process: Process) -> MemoryRequest:
-        wanted = self._options.locals and isinstance(process.stacks, Ok) and process.python_version is not None
+        """With the stacks where lock uses are wanted now, or may still be true in the next look: then there is less to do."""
+        wanted = (
+            isinstance(process.stacks, Ok)
+            and process.python_version is not None
+            and (self._options.locals or has_locals(process.stacks.value))
+            and self._known_uses(process) is None
+        )
         return MemoryRequest(
             pid=process.pid,
             syscalls=value_or(process.syscalls, {}),
@@ -273,16 +287,17 @@ def _torn(pid: int, mode: StackMode, why: Unavailable | Failed) -> Gap:
     return Gap(source=source, reason=reason + why.reason, help=why.help)
 
 
-def _with_memory(process: Process, reply: MemoryReply | Failed) -> Process:
+def _with_memory(process: Process, reply: MemoryReply | Failed, known: Process | None) -> Process:
     if isinstance(reply, Failed):
         return replace(process, futexes=reply, polls=reply, sleeps=reply, lock_uses=reply, file_polls=reply)
     unseen = None if isinstance(process.syscalls, Ok) else process.syscalls
     stackless = None if isinstance(process.stacks, Ok) else process.stacks
+    frames = known or reply
     return replace(
         process,
         futexes=unseen or reply.futexes,
         polls=unseen or reply.polls,
         sleeps=unseen or reply.sleeps,
-        lock_uses=stackless or reply.lock_uses,
-        file_polls=stackless or reply.file_polls,
+        lock_uses=stackless or frames.lock_uses,
+        file_polls=stackless or frames.file_polls,
     )

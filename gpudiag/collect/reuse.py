@@ -37,6 +37,36 @@ def unmoved_stacks(earlier: Process, now: Process, *, need_locals: bool) -> tupl
     return stacks
 
 
+def still_frozen(earlier: Process, now: Process) -> bool:
+    """Whether no thread of the process, Python or not, has run between the thread states of both looks.
+
+    Then its private memory is as it was at the earlier look, and what was read from there still holds.
+    """
+    before = {t.tid: t for t in earlier.threads}
+    return (
+        earlier.start_ticks == now.start_ticks
+        and before.keys() == {t.tid for t in now.threads}
+        and all(
+            t.run_ns is not None and t.run_ns == before[t.tid].run_ns and "R" not in (t.state, before[t.tid].state)
+            for t in now.threads
+        )
+    )
+
+
+def unmoved_uses(earlier: Process, now: Process) -> bool:
+    """Whether the lock uses and file polls of the earlier look are those of now, for a process whose stacks are.
+
+    A lock that several processes share changes without any of them running, and so does a polled file.
+    """
+    return (
+        isinstance(earlier.lock_uses, Ok)
+        and isinstance(earlier.file_polls, Ok)
+        and not earlier.file_polls.value
+        and not any(use.shared for use in earlier.lock_uses.value)
+        and still_frozen(earlier, now)
+    )
+
+
 def has_locals(stacks: tuple[PyStack, ...]) -> bool:
     """Whether these stacks were read with their locals."""
     return any(frame.locals for stack in stacks for frame in stack.frames)

@@ -18,6 +18,7 @@ WHOLE_FILE_LIMIT: Final = 64 << 10
 
 _BLOCK_LIMIT: Final = 256 << 10
 _CANDIDATES: Final = 8
+_MOST_FOUND: Final = 1024
 _MAX_DECORATORS: Final = 40
 """Lines between the first line of a function and its `def`."""
 
@@ -52,6 +53,8 @@ class Block:
     file: SourceFile
     name: str | None
     _tree: ast.Module | Unreadable | None = None
+    _text: str = ""
+    _found: dict[tuple[str, int], Function | Unreadable] = field(default_factory=dict)
 
     @property
     def parsed(self) -> bool:
@@ -63,11 +66,18 @@ class Block:
 
     def mentions(self, words: tuple[str, ...]) -> bool:
         """Whether one of the words is in the text."""
-        text = "\n".join(self.lines)
-        return any(word in text for word in words)
+        self._text = self._text or "\n".join(self.lines)
+        return any(word in self._text for word in words)
 
     def function(self, qualname: str, line: int) -> Function | Unreadable:
-        """The function with this qualified name around this line, or why not."""
+        """The function with this qualified name around this line, or why not: the same object each time."""
+        if (qualname, line) not in self._found:
+            if len(self._found) >= _MOST_FOUND:
+                self._found.clear()
+            self._found[qualname, line] = self._find(qualname, line)
+        return self._found[qualname, line]
+
+    def _find(self, qualname: str, line: int) -> Function | Unreadable:
         tree = self._parsed()
         try:
             found = tree if isinstance(tree, Unreadable) else find_function(tree, qualname, line)

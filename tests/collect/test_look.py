@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpudiag.collect.guard_protocol import MemoryRequest
 from gpudiag.collect.look import LookOptions, look, observe, scan
 from gpudiag.collect.one_look import OneLook
 from gpudiag.collect.pyspy import Dumps
@@ -162,9 +163,55 @@ def test_threads_that_did_not_run_are_not_dumped_twice(monkeypatch: pytest.Monke
     assert last.stacks.at > first.stacks.at
     assert isinstance(last.lock_uses, Ok)
     assert last.lock_uses.value
-    assert first.lock_uses == NOT_ASKED
+    assert first.lock_uses == last.lock_uses
     assert {t.tid: t.run_ns for t in first.threads} == {t.tid: t.run_ns for t in last.threads}
     assert (last.libraries, last.environ) == (first.libraries, first.environ)
+
+
+def memory_read_with_stacks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each memory request from now on, whether it came with stacks."""
+    asked: list[bool] = []
+    real = OneLook._memory_request
+
+    def noted(self: OneLook, process: Process) -> MemoryRequest:
+        request = real(self, process)
+        asked.append(request.stacks is not None)
+        return request
+
+    monkeypatch.setattr(OneLook, "_memory_request", noted)
+    return asked
+
+
+def test_locks_of_a_process_that_did_not_run_are_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = memory_read_with_stacks(monkeypatch)
+    with program(SERVER) as target:
+        blocked(target)
+        observation = observe([target.pid], interval_s=0.05)
+    # The child of the server is no Python.
+    assert asked == [True, False, False, False]
+    first, last = (one(s, target.pid).lock_uses for s in observation.snapshots)
+    assert isinstance(last, Ok)
+    assert sorted(use.held for use in last.value) == [False, True]
+    assert last == first
+
+
+def test_locks_that_processes_share_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may let go of one while nobody here runs."""
+    asked = memory_read_with_stacks(monkeypatch)
+    code = """
+    import multiprocessing
+    lock = multiprocessing.get_context("fork").Lock()
+    lock.acquire()
+    ready()
+    with lock:
+        pass
+    """
+    with program(code) as target:
+        wait_until(lambda: "futex" in Path(f"/proc/{target.pid}/wchan").read_text() or state(target.pid) == "S", "the lock")
+        last = one(observe([target.pid], interval_s=0.05).last, target.pid).lock_uses
+    assert isinstance(last, Ok)
+    assert [use.shared is not None for use in last.value] == [True]
+    assert asked[-1]
 
 
 def test_a_thread_that_ran_is_dumped_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@
 #   tests/gpu/session.sh OUT [ARCHIVE]
 #
 # ARCHIVE is a .tar.xz with SGLang for this python3 and models/tiny-llama-eagle3: the server is started only if it is given.
-# SKIP='dumps ratio' leaves parts out (dumps, ratio, serve). Seconds that a part may take: DUMPS_S, RATIO_S, SERVE_S.
+# SKIP='dumps ratio' leaves parts out (dumps, ratio, serve, launch). Seconds that a part may take: DUMPS_S, RATIO_S, SERVE_S,
+# LAUNCH_S, ARMING_S. LAUNCH_OPTIONS are for tests.gpu.launch.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 out=${1:?directory for the evidence} archive=${2:-} skip=" ${SKIP:-} "
@@ -71,5 +72,21 @@ if [ -n "$archive" ]; then case $skip in *" serve "*) ;; *)
         --out "$work/serve" --ready "${READY_S:-200}"
     say "server: status $?"
     tar czf "$out/serve.tgz" -C "$work" serve
+;; esac; fi
+
+if [ -n "$archive" ]; then case $skip in *" launch "*) ;; *)
+    wait "$unpacking"
+    say "unpacked: $(du -sh "$work/site" | cut -f1); gpudiag launch of a real SGLang with EAGLE-3"
+    # shellcheck disable=SC2086  several options
+    timeout -k 10 "${LAUNCH_S:-300}" python3 -m tests.gpu.launch --site "$work/site" --model "$work/site/models/tiny-llama-eagle3" \
+        --out "$work/launch" --ready "${READY_S:-200}" ${LAUNCH_OPTIONS:-}
+    say "launch: status $?"
+    tar czf "$out/launch.tgz" --exclude='core.*' -C "$work" launch
+    run=$(find "$work/launch/runs" -maxdepth 1 -mindepth 1 -type d 2>/dev/null | head -n 1)
+    if [ -n "$run" ]; then
+        say "what arming costs"
+        timeout -k 5 "${ARMING_S:-110}" python3 -m tests.gpu.arming --run "$run" >"$out/arming.jsonl"
+        cut -c1-200 "$out/arming.jsonl"
+    fi
 ;; esac; fi
 say "done"
