@@ -53,6 +53,13 @@ def tree(pid: int, *, without: int = 0) -> list[int]:
     return [pid, *(p for child in children_of(pid) if child != without for p in tree(child, without=without))]
 
 
+def alive(pid: int) -> bool:
+    """Whether it is there, and not just unreaped by an init that does not reap."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
 def cpu_s(pids: Iterable[int]) -> float:
     """Processor time of these processes and of the children that they waited for, but for the server's."""
     ticks = 0
@@ -147,7 +154,7 @@ class Run:
         output = (self.out / "launch.out").open("wb")
         self.launch = subprocess.Popen(command, env=environ, stdout=output, stderr=subprocess.PIPE, cwd=ROOT)
         threading.Thread(target=self._say, daemon=True).start()
-        took = self.wait(self._started, 120)
+        took = self.wait(self._started, 200)
         self.note("server started", right=took is not None, after_s=took)
         self._sampler.start()
         return took is not None
@@ -194,7 +201,7 @@ class Run:
         ]
         assert self.launch is not None
         over = self.launch
-        self.wait(lambda: self.progress.get("state") != "starting" or over.poll() is not None, self.options.ready)
+        self.wait(lambda: self.progress.get("state") == "serving" or over.poll() is not None, self.options.ready)
         time.sleep(3)
         self.leave("start", screens)
         progress = self.progress
@@ -225,13 +232,20 @@ class Run:
         with Load(self.options.model, 1, timeout_s=90) as first:
             self.note("first answer", right=self.wait(lambda: first.answers > 0, 100) is not None)
         if not self.options.no_draft:
-            self.measure()
+            self.attempt(self.measure)
         with Load(self.options.model, 4, timeout_s=60) as load:
             self.wait(lambda: load.answers >= 4, 60)
             self.look_at_screens("serving", 7)
             self.share_of_a_core()
             if self.options.pairs:
-                self.cost_of_supervision()
+                self.attempt(self.cost_of_supervision)
+
+    def attempt(self, measurement: Callable[[], None]) -> None:
+        """A figure that cannot be had is one row that is wrong, and the faults come all the same."""
+        try:
+            measurement()
+        except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
+            self.note(measurement.__name__, right=False, error=repr(error)[:300])
 
     def measure(self) -> None:
         prompts = self.out / "prompts.txt"
@@ -313,7 +327,7 @@ class Run:
                 self.launch.wait(60)
         over = self.launch
         progress, code = self.progress, over.poll()
-        left = [pid for pid in ours if Path(f"/proc/{pid}").exists()]
+        left = [pid for pid in ours if alive(pid)]
         report = self.report(progress)
         self.note(
             "worker killed",
@@ -340,15 +354,17 @@ class Run:
 
     def close(self) -> None:
         self._over.set()
-        with contextlib.suppress(LookupError, OSError):
-            for pid in tree(self.root):
+        if self.launch is not None and self.launch.poll() is None:
+            # What is left of the server ends with this; it is passed on to the supervisor.
+            self.launch.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.launch.wait(30)
+        with contextlib.suppress(KeyError, OSError):
+            for pid in tree(self.supervisor):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        if self.launch is not None:
-            try:
-                self.launch.wait(20)
-            except subprocess.TimeoutExpired:
-                self.launch.kill()
+        if self.launch is not None and self.launch.poll() is None:
+            self.launch.kill()
         for big in self.out.glob("runs/*/kernels/core.*"):
             big.unlink()
         if self.directory is not None and (self.directory / "server.log").exists():
