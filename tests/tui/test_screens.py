@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
+from gpudiag.model.log import LogFacts, LogSource, ServerLog
 from gpudiag.model.process import Process
 from gpudiag.model.reading import Ok
 from gpudiag.model.run import Phase
@@ -164,6 +165,17 @@ def test_bars_tell_where_one_is() -> None:
         row = "".join(t for t, _ in screens_row(state, width))
         assert len(row) <= width
         assert row.startswith("[1 over")
+
+
+def test_an_empty_log_is_told_from_one_that_was_not_read() -> None:
+    frame = recorded("hangs/GPD307-stale-lock")[-1]
+    empty = LogFacts(sources=(LogSource(name="server.log", bytes=0, lines=0),), engine="unknown")
+    for log, words in (
+        (ServerLog(root_pid=1, facts=empty), "server.log: nothing has been written to it yet"),
+        (ServerLog(root_pid=1, reason="no files", help="gpudiag explain FILE"), "the log cannot be read: no files"),
+    ):
+        shown = replace(frame, packed=pack(replace(unpack(frame.packed), logs=(log,))))
+        assert words in pages(state_with(shown), 80, 20, "log")
 
 
 EVIL = "\x1b[2J\u202e\x07\n\udcff"

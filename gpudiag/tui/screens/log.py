@@ -145,6 +145,9 @@ def _told_otherwise(view: View, canvas: Canvas) -> Drawn:
             canvas.paragraph([("  ", PLAIN)], f"the log cannot be read: {clean(log.reason)}", PINK)
             if log.help:
                 canvas.paragraph([(f"  {canvas.lines.arrow} ", DIM)], clean(log.help))
+    sources = [source for log in view.details.logs if log.facts is not None for source in log.facts.sources]
+    for source in sources:
+        canvas.paragraph([("  ", PLAIN)], f"{clean(source.name)}: nothing has been written to it yet")
     if canvas.rows:
         return Drawn(rows=canvas.rows)
     return nothing(view, "nothing was read of a log: its lines come a few seconds after the first look")
