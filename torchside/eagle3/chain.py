@@ -11,6 +11,9 @@ import math
 import torch
 from torch.nn.functional import embedding
 
+_CELLS = 1 << 26
+"""Attention scores held at a time: 256 MB of float32."""
+
 
 def ahead(x, by=1):
     """X [B, T, ...] with every entry `by` places earlier, zeros at the end."""
@@ -29,28 +32,41 @@ def steps(drafter, captured, embedded, following, count):
     Step j at index i sees the keys of step 0 up to i, and those of steps 1 to j at i alone: what a server's cache holds then.
     """
     hidden = drafter.start(captured)
-    first = None
-    later = []
-    length = embedded.shape[1]
-    positions = torch.arange(length, device=embedded.device)
-    hidden_from_future = torch.ones(length, length, dtype=torch.bool, device=embedded.device).triu(1)
-    scale = 1 / math.sqrt(drafter.head_dim)
+    first, later = None, []
+    positions = torch.arange(embedded.shape[1], device=embedded.device)
     for j in range(count):
         q, k, v, residual = drafter.project(embedded, hidden, positions + j)
         if first is None:
             first = (k, v)
         else:
             later.append((k, v))
-        scores = torch.einsum("bthd,bshd->bhts", q, first[0]) * scale
-        scores = scores.masked_fill(hidden_from_future, -math.inf)
-        own = [(q * key).sum(-1).transpose(1, 2)[..., None] * scale for key, _ in later]
-        weights = torch.cat([scores, *own], -1).float().softmax(-1).to(q.dtype)
-        attended = torch.einsum("bhts,bshd->bthd", weights[..., :length], first[1])
-        for n, (_, value) in enumerate(later):
-            attended = attended + weights[..., length + n].transpose(1, 2)[..., None] * value
+        attended = attend(q, first, later)
         hidden, logits = drafter.finish(attended, residual)
         yield logits
         embedded, following = following, ahead(following)
+
+
+def attend(q, first, later):
+    """Attention [B, T, heads, D] of each index to `first` up to itself and to `later` at itself, in pieces of bounded size."""
+    batch, length, heads, _ = q.shape
+    size = max(1, _CELLS // (batch * heads * length))
+    return torch.cat([_rows(q, first, later, at, min(length, at + size)) for at in range(0, length, size)], 1)
+
+
+def _rows(q, first, later, start, end):
+    """The rows from `start` to `end`: keys beyond them are in the future of all."""
+    q = q[:, start:end]
+    keys, values = first[0][:, :end], first[1][:, :end]
+    scale = 1 / math.sqrt(q.shape[-1])
+    places = torch.arange(end, device=q.device)
+    future = places[None, :] > places[start:, None]
+    scores = (torch.einsum("bthd,bshd->bhts", q, keys) * scale).masked_fill(future, -math.inf)
+    own = [(q * key[:, start:end]).sum(-1).transpose(1, 2)[..., None] * scale for key, _ in later]
+    weights = torch.cat([scores, *own], -1).float().softmax(-1).to(q.dtype)
+    attended = torch.einsum("bhts,bshd->bthd", weights[..., :end], values)
+    for n, (_, value) in enumerate(later):
+        attended = attended + weights[..., end + n].transpose(1, 2)[..., None] * value[:, start:end]
+    return attended
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import torch
-from eagle3.chain import inputs
+from eagle3.chain import attend, inputs
 from torch.nn.functional import embedding
 
 _CELLS = 1 << 26
@@ -29,11 +29,7 @@ def _one(served, captured, ids, levels, topk, nodes):
     length = ids.shape[1]
     positions = torch.arange(length, device=ids.device)
     q, k, v, residual = drafter.project(embedded, drafter.start(captured), positions)
-    scale = 1 / math.sqrt(drafter.head_dim)
-    scores = torch.einsum("bthd,bshd->bhts", q, k) * scale
-    mask = torch.ones(length, length, dtype=torch.bool, device=ids.device).triu(1)
-    weights = scores.masked_fill(mask, -math.inf).float().softmax(-1).to(q.dtype)
-    hidden, logits = drafter.finish(torch.einsum("bhts,bshd->bthd", weights, v), residual)
+    hidden, logits = drafter.finish(attend(q, (k, v), []), residual)
     grown = []
     size = max(1, _CELLS // (topk * drafter.heads * length))
     for at in range(0, length, size):
