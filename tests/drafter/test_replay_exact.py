@@ -71,14 +71,16 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_named(pair: Pair, tmp_path: Path, name: str) -> None:
     fault, code = FAULTS[name]
-    texts = tiny.speculated(pair.python, tmp_path, pair.target, pair.draft(), count=8, length=30, seed=9, fault=fault)
+    # What is only alike takes more rounds to tell.
+    count = 8 if name == "embedding" else 5
+    texts = tiny.speculated(pair.python, tmp_path, pair.target, pair.draft(), count=count, length=30, seed=9, fault=fault)
     found = replayed_rounds(pair, pair.draft(), texts)
     named = [f.code for f in replayed.evaluate(found)]
     assert named == [code], found.candidates[:3]
 
 
 def test_a_healthy_server_is_not_accused(pair: Pair, tmp_path: Path) -> None:
-    texts = tiny.speculated(pair.python, tmp_path, pair.target, pair.draft(), count=8, length=30, seed=9)
+    texts = tiny.speculated(pair.python, tmp_path, pair.target, pair.draft(), count=5, length=30, seed=9)
     found = replayed_rounds(pair, pair.draft(), texts)
     assert found.candidates[0].name == "as trained"
     assert not [f for f in replayed.evaluate(found) if f.severity == "error"]
