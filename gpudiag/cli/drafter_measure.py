@@ -217,6 +217,8 @@ def _run_or_saved(where: str | None, option: str, plan: Plan, asked: Asked, prog
         return None
     if "://" not in where and Path(where).exists():
         return saved_run(Path(where), option)
+    if where.startswith(("/", ".", "~")) or where.endswith(".json"):
+        raise UsageError(f"{option} {where}: no such file", help="gpudiag drafter measure URL --json -o FILE writes one")
     return _run(where, plan, asked, progress)
 
 

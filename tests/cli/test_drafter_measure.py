@@ -125,6 +125,7 @@ def test_numbers_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
         (["--accept-length", "5", "--steps", "3"], "at most 4 tokens"),
         (["http://127.0.0.1:9", "--steps", "3"], "contradict each other"),
         (["--plain", "x.json"], "--plain needs a server"),
+        (["http://127.0.0.1:9", "--plain", "./nowhere.json"], "nowhere.json: no such file"),
         (["ftp://x"], "no address of a server"),
         (["http://127.0.0.1:9", "--prompts", "nowhere.txt"], "no such file"),
         (["http://127.0.0.1:9", "--api-key-env", "NO_SUCH_KEY"], "holds no key"),
