@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.servers import environments
-from tests.servers.running import Bench
+from tests.servers.running import OVERLAY, Bench
 
 ASKED = os.environ.get("GPUDIAG_SERVER_TESTS")
 
@@ -29,7 +31,9 @@ def models() -> Path:
 
 
 @pytest.fixture
-def bench(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Where servers are started: a model, a directory, a state directory of its own."""
+def bench(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Where servers are started: a model, a directory, a state directory of its own. A damaged package goes afterwards."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return Bench(models=models, directory=tmp_path)
+    yield Bench(models=models, directory=tmp_path)
+    if (tmp_path / OVERLAY).is_symlink():
+        shutil.rmtree((tmp_path / OVERLAY).resolve())

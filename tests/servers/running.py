@@ -33,6 +33,9 @@ START_S = 400.0
 SOON_S = 10.0
 """From a fault, or from the end of the server, to its verdict."""
 
+OVERLAY = "overlay"
+"""Link in a test's directory to the package that it damaged."""
+
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
 
 
@@ -186,7 +189,8 @@ def server(plan: LaunchPlan, **options: Any) -> Iterator[Server]:
 def damage_package(engine: Engine, module: str, directory: Path, change: Callable[[str], str]) -> Path:
     """A copy of the engine's package in which one file is another; the path to put before site-packages.
 
-    The other files are the same ones (hard links), and the environment stays as it is.
+    The other files are the same ones (hard links, so that it lies beside the environments), and the environment stays as it
+    is. OVERLAY in `directory` leads there.
     """
     site = next((environments.environment(engine) / "lib").glob("python3.*")) / "site-packages"
     overlay = environments.home() / f"damaged-{engine}-{os.getpid()}-{time.monotonic_ns()}"
@@ -196,7 +200,7 @@ def damage_package(engine: Engine, module: str, directory: Path, change: Callabl
     text = change(file.read_text("utf-8"))
     file.unlink()
     file.write_text(text, "utf-8")
-    (directory / "overlay").symlink_to(overlay)
+    (directory / OVERLAY).symlink_to(overlay)
     return overlay
 
 
