@@ -177,7 +177,8 @@ class Watcher:
     def close(self) -> None:
         assert self.child.stdin is not None
         self.child.stdin.close()
-        self.child.wait(30)
+        # It ends after the look that is under way, which takes a while where everything is slow.
+        self.child.wait(120)
 
 
 def leg(load: Load, root: int, seconds: float, *, watched: bool) -> dict[str, Any]:
