@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+from gpudiag.model.process import Process
+from gpudiag.model.snapshot import Snapshot
 from tests.support.processes import wait_until
 
 START_S = 30.0
@@ -27,6 +29,27 @@ def ready(*said):
 
 def wait():
     sys.stdin.read()
+"""
+
+
+SERVER = """
+import subprocess
+lock = threading.Lock()
+def work():
+    with lock:
+        wait()
+def want():
+    with lock:
+        pass
+worker = threading.Thread(target=work, name="worker")
+worker.start()
+while not lock.locked():
+    pass
+threading.Thread(target=want, name="wanter").start()
+child = subprocess.Popen(["sleep", "60"])
+ready(child.pid)
+worker.join()
+child.kill()
 """
 
 
@@ -85,3 +108,15 @@ def state(pid: int, tid: int | None = None) -> str:
 def states(pid: int) -> set[str]:
     """State letters of all threads of a process."""
     return {state(pid, int(tid)) for tid in os.listdir(f"/proc/{pid}/task")}
+
+
+def one(snapshot: Snapshot, pid: int) -> Process:
+    process = snapshot.process(pid)
+    assert process is not None
+    return process
+
+
+def blocked(target: Program) -> None:
+    """Until all three threads of SERVER sleep."""
+    for tid in os.listdir(f"/proc/{target.pid}/task"):
+        target.asleep(int(tid))
