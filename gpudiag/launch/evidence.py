@@ -140,10 +140,10 @@ class Taker:
             # The recording first: whatever the judgement makes of it, it can be made again.
             record.save(observation, folder / RECORDING, command="launch", force=True, logs=(log,))
             self._keep_flight(ask, folder)
-            live = self._judge(observation, ask, time.monotonic() - began)
-            if live is not None:
-                self._live = live
-                return with_log(live, log, at=observation.last.at)
+            # An earlier look is not this one: what it said may have changed since.
+            self._live = self._judge(observation, ask, time.monotonic() - began)
+            if self._live is not None:
+                return with_log(self._live, log, at=observation.last.at)
         told = explain_log(log.facts or read_facts(()), command="launch", version=__version__, host=os.uname().nodename)
         if ask.with_live and self._live is not None:
             return with_log(self._live, log)

@@ -35,6 +35,7 @@ from gpudiag.launch.tree import Tracked, Tree
 from gpudiag.launch.weight_load import WeightLoad
 from gpudiag.logs.engines.launch import SAW
 from gpudiag.model.run import LaunchPlan, Phase, PhaseProgress, RunProgress, RunState
+from gpudiag.model.server import Rank
 from gpudiag.render.plain import clean
 
 NAMES_EVERY_S: Final = 10.0
@@ -80,6 +81,8 @@ class Supervisor:
         self._details: dict[Phase, PhaseProgress] = {}
         self._named_at = self._noted_at = time.monotonic()
         self._stopped: set[int] = set()
+        self._maimed = False
+        """Whether a rank failed: what still answers for the seconds that the engine takes to end does not go on."""
         self._death_at = self._fault_at = -TOGETHER_S
         self._root_ended_at: float | None = None
         self._last_words = False
@@ -125,6 +128,7 @@ class Supervisor:
                 self._fault_at = now
         if self.ending.begun or not (tracked.main or tracked.role == "starting"):
             return
+        self._maimed |= tracked.rank != Rank() and bool(tracked.status)
         first, self._death_at = now - self._death_at > TOGETHER_S, now
         if first and tracked.status:
             # Of the others nobody knows whether they died or were ended because of the first.
@@ -265,6 +269,8 @@ class Supervisor:
             self._goes_on()
 
     def _goes_on(self) -> None:
+        if self._maimed:
+            return
         self.told = None
         self.state = "serving" if self.clock.current == "ready" else "starting"
 

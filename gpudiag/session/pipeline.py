@@ -100,7 +100,8 @@ def reports_of(
 ) -> list[Report]:
     """One report per server, with what its log in `logs` adds; `wall_s` is what looking took.
 
-    Raises NoTargetError if there was no server left to look at.
+    A server that ended meanwhile and left nothing to say is left out: what a rank that died leaves behind, a compiler's
+    worker that ends a moment later, counts as one. Raises NoTargetError if there was no other.
     """
     from gpudiag.rules import diagnose
     from gpudiag.rules.log_beside import with_log
@@ -110,17 +111,21 @@ def reports_of(
         gone = ", ".join(str(pid) for pid in observation.last.roots) or "none given"
         raise NoTargetError(f"the server was gone before it could be looked at (pid {gone})", help="gpudiag attach")
     known = {log.root_pid: log for log in logs}
-    reports = []
+    reports: list[Report] = []
+    over: list[int] = []
     for server in servers:
         report = diagnose.diagnose(observation, server, command=command, version=__version__, wall_s=wall_s)
         log = known.get(server.root_pid)
         report = report if log is None else with_log(report, log, at=observation.last.at)
         if report.verdict.status == "insufficient" and ended(observation, server):
-            raise NoTargetError(
-                f"process {server.root_pid} ended, or was replaced, while it was looked at, and left nothing that says why",
-                help="look for its last words: gpudiag explain LOG, dmesg -T",
-            )
-        reports.append(report)
+            over.append(server.root_pid)
+        else:
+            reports.append(report)
+    if not reports:
+        raise NoTargetError(
+            f"process {over[0]} ended, or was replaced, while it was looked at, and left nothing that says why",
+            help="look for its last words: gpudiag explain LOG, dmesg -T",
+        )
     return reports
 
 

@@ -1,6 +1,6 @@
 """What arming costs two ranks: matrix products and all-reduces with the variables that `gpudiag launch` set, and without.
 
-    python3 -m tests.gpu.arming --run DIRECTORY [--rounds 10] [--window-s 1]
+    python3 -m tests.gpu.arming --run DIRECTORY [--rounds 40] [--window-s 0.3]
 
 Both kinds of ranks live side by side on the same GPUs, and one kind runs at a time, in turn: what changes with the hour or
 the temperature changes for both. DIRECTORY is of a run whose manifest says what was armed.
@@ -118,8 +118,8 @@ def measure(pairs: dict[str, Pair], step: str, rounds: int, window_s: float) -> 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--rounds", type=int, default=10, choices=[n + 1 for n in T_975])
-    parser.add_argument("--window-s", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=40, choices=[n + 1 for n in T_975])
+    parser.add_argument("--window-s", type=float, default=0.3)
     options = parser.parse_args()
     kinds = variables_of(options.run)
     pairs = {kind: Pair(variables, 29_700 + n) for n, (kind, variables) in enumerate(kinds.items())}

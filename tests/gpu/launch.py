@@ -29,7 +29,7 @@ from tests.gpu.terminal import Terminal
 
 SOON_S: Final = 10.0
 SCREENS: Final = ((120, 40), (80, 24))
-T_975: Final = {5: 2.571, 7: 2.365, 9: 2.262, 11: 2.201}
+T_975: Final = {5: 2.571, 7: 2.365, 9: 2.262, 11: 2.201, 19: 2.093, 39: 2.023}
 """Student's t for two-sided 95 %, by degrees of freedom."""
 
 
@@ -236,6 +236,7 @@ class Run:
         with Load(self.options.model, 4, timeout_s=60) as load:
             self.wait(lambda: load.answers >= 4, 60)
             self.look_at_screens("serving", 7)
+            self.attempt(self.attach)
             self.share_of_a_core()
             if self.options.pairs:
                 self.attempt(self.cost_of_supervision)
@@ -260,6 +261,16 @@ class Run:
         with contextlib.suppress(ValueError):
             document = json.loads(done.stdout)
             self.note("acceptance", exit=done.returncode, acceptance=document.get("measurement", {}).get("acceptance"))
+
+    def attach(self) -> None:
+        command = [sys.executable, "-m", "gpudiag", "attach", str(self.root), "--once", "--json", "--fail-on", "never"]
+        for number in range(3):
+            began = time.monotonic()
+            record = ["--record", str(self.out / "attach.gpudiag")] if number == 2 else []
+            done = subprocess.run([*command, *record], capture_output=True, text=True, cwd=ROOT, timeout=60)
+            report = json.loads(done.stdout)
+            facts = {"processes": len(tree(self.root)), "looked_s": report["cost"]["wall_s"], "title": report["verdict"]["title"]}
+            self.note("attach", right=report["cost"]["wall_s"] <= 2.0, wall_s=round(time.monotonic() - began, 2), **facts)
 
     def share_of_a_core(self) -> None:
         pids = tree(self.supervisor, without=self.root)

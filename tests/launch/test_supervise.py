@@ -105,6 +105,10 @@ def test_a_killed_rank_is_looked_at_before_the_server_follows_it(tmp_path: Path)
         assert run.report.verdict.code in ("GPD304", "GPD210")
         assert "rank 1" in run.report.verdict.title
         assert f"(pid {victim}, rank 1) end with exit code -9" in run.run.events_log.read_text()
+        told = run.until(lambda p: p.code is not None, "it counts as hung")
+        # The root still answers: without the rank that is no reason to take it back.
+        later = run.until(lambda p: p.at > told.at + 3, "it was looked at again")
+        assert (later.state, later.code) == ("stalled", told.code)
 
 
 def test_a_crash_at_start_is_told_from_the_log(tmp_path: Path) -> None:

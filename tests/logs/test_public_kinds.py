@@ -414,6 +414,19 @@ def test_what_a_logger_says_is_no_complaint_of_an_argument_parser() -> None:
     assert judged("vllm serve: error: argument --port: invalid int value: 'x'\n").verdict.code == "GPD221"
 
 
+def test_newer_functions_of_the_rdma_libraries_that_nccl_does_without_are_no_fault() -> None:
+    """NCCL 2.28.9 on two H200s, NCCL_DEBUG=INFO: a healthy start."""
+    symbol = "mlx5dv_get_data_direct_sysfs_path"
+    line = f"/lib/x86_64-linux-gnu/libmlx5.so: undefined symbol: {symbol}, version MLX5_1.25 version MLX5_1.25"
+    report = judged(
+        "node1:866:866 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so\n"
+        f"node1:866:866 [0] NCCL INFO dlvsym failed on {symbol} - {line}\n"
+        "node1:866:866 [0] NCCL INFO Initialized NET plugin Socket\n"
+    )
+    assert report.findings == ()
+    assert judged(f"OSError: {line}\n").verdict.code == "GPD204"
+
+
 def test_a_ras_port_that_is_taken_is_only_a_warning() -> None:
     text = (
         "node7:5:5 [0] ras/ras.cc:101 NCCL WARN RAS failed to bind its listening socket at 127.0.0.1<28028>\n"

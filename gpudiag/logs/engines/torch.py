@@ -60,7 +60,13 @@ SIGNS: Final[tuple[Sign, ...]] = (
     sign(
         "library", "cannot open shared object file", r"(?P<library>[\w.+-]{1,120}\.so[\w.]{0,20}): cannot open shared object file"
     ),
-    sign("library", "undefined symbol: ", r"(?P<library>[^\s:]{1,300}\.so[\w.]{0,20}): undefined symbol: (?P<symbol>\w+)"),
+    # NCCL looks for newer functions of the RDMA libraries with dlvsym and does without those that are not there.
+    sign(
+        "library",
+        "undefined symbol: ",
+        r"^(?!.{0,200}dlvsym failed)(?:.*?[\s:'\"])?"
+        r"(?P<library>[^\s:'\"]{1,300}\.so[\w.]{0,20}): undefined symbol: (?P<symbol>\w+)",
+    ),
     sign("library", "no kernel image is available", r"(?P<what>.{0,120}no kernel image is available.{0,60})"),
     sign("baton", "baton", r"waiting for baton (?:release )?.*?(?P<path>/\S+)"),
     sign(
