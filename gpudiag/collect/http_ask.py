@@ -45,13 +45,11 @@ def base_url(text: str) -> str:
         parts = urlsplit(full)
         bad = parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
         bad = bad or bool(parts.query or parts.fragment)
-        secret = parts.username is not None or parts.password is not None
     except ValueError:
-        bad, secret = True, False
-    if secret:
-        raise UsageError(
-            "the address holds a user or a password", help="leave them out; a key goes into the Authorization header"
-        )
+        bad = True
+    # Looked for in the text itself: where the rest is no address either, the message would repeat the password.
+    if "@" in full:
+        raise UsageError("the address holds a user or a password", help="leave them out; --api-key-env NAME names a key")
     if bad or any(not 32 < ord(letter) < 127 for letter in full):
         raise UsageError(f"no address of a server: {text[:80]!r}", help="for example http://127.0.0.1:30000")
     return full

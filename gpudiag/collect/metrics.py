@@ -22,7 +22,9 @@ MOST_BYTES: Final = 16 << 20
 DEADLINE_S: Final = 3.0
 _MOST_POSITIONS: Final = 64
 _LINE: Final = re.compile(r"(vllm|sglang):([a-z_]{1,64})(?:\{(.*)\})?[ \t]+([^ \t]{1,40})(?:[ \t]+-?\d{1,20})?[ \t]*")
-_LABEL: Final = re.compile(r'\s*([a-zA-Z_]\w{0,63})="((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_LONGEST_LINE: Final = 1 << 16
+"""Characters of a line: a series that is read here has a model's name and a few numbers for labels."""
+_LABEL: Final = re.compile(r'(?<!\w)([a-zA-Z_]\w{0,63})="((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 
 Labels: TypeAlias = Mapping[str, str]
 Samples: TypeAlias = dict[str, list[tuple[Labels, float]]]
@@ -89,7 +91,9 @@ def _samples(text: str) -> tuple[Engine | None, Samples]:
     engine: Engine | None = None
     found: Samples = {}
     for line in text.split("\n"):
-        if not line.startswith(("vllm:", "sglang:")) or (match := _LINE.fullmatch(line.rstrip("\r"))) is None:
+        if not line.startswith(("vllm:", "sglang:")) or len(line) > _LONGEST_LINE:
+            continue
+        if (match := _LINE.fullmatch(line.rstrip("\r"))) is None:
             continue
         prefix, name, labels, number = match.groups()
         engine = engine or ("vllm" if prefix == "vllm" else "sglang")

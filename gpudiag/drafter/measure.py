@@ -16,6 +16,7 @@ from gpudiag.model.speculation import Acceptance, Estimate, Measurement, ServerR
 from gpudiag.rules.speculation.shapes import shape_of
 
 MOST_BYTES: Final = 64 << 20
+_MOST_STEPS: Final = 1024
 
 
 def measurement(
@@ -87,8 +88,10 @@ def saved_run(path: Path, option: str) -> ServerRun:
         report = decode_json(body, SpeculationReport)
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}", help=help) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except msgspec.DecodeError:
         raise UsageError(f"{option} {path}: no report of drafter measure", help=help) from None
+    if report.measurement.served is not None and not 0 <= (report.measurement.served.steps or 0) <= _MOST_STEPS:
+        raise UsageError(f"{option} {path}: {report.measurement.served.steps} steps are no number of steps", help=help)
     if report.measurement.served is None:
         raise UsageError(f"{option} {path}: this report holds no run of a server", help=help)
     return report.measurement.served

@@ -78,7 +78,7 @@ def _plain_line(line: bytes, number: int, name: str) -> Prompt:
 def _json_line(line: bytes, number: int, name: str) -> Prompt:
     try:
         entry: Any = decode_json(line)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except msgspec.DecodeError:
         raise UsageError(f"{name}:{number}: no JSON", help=_HELP) from None
     messages = _messages(entry)
     if not messages:

@@ -105,7 +105,7 @@ class Answer:
     def take(self, event: Event) -> None:
         try:
             said = decode_json(event.data)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        except msgspec.DecodeError:
             self.problem = "an event that is no JSON"
             return
         if not isinstance(said, dict):
@@ -205,7 +205,7 @@ def _said(body: bytes) -> str:
     """The message of an error in JSON, else the beginning of the body."""
     try:
         return _message(decode_json(body))
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except msgspec.DecodeError:
         return body[:200].decode("utf-8", "replace").strip()
 
 

@@ -40,7 +40,7 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
 def inspect(url: str, *, model: str | None, headers: Mapping[str, str]) -> ServerInfo:
     """Ask a server what it is. Raises NoTargetError where none answers, NotInspectableError where it is no engine known here."""
     models = _models(url, headers)
-    reading = read_metrics(url, deadline_s=DEADLINE_S)
+    reading = read_metrics(url, deadline_s=DEADLINE_S, headers=headers)
     metrics = reading.value if isinstance(reading, Ok) else None
     engine = metrics.engine if metrics is not None else _owner(models)
     if engine not in ("sglang", "vllm"):
@@ -153,7 +153,7 @@ def _json(reply: Reply | None) -> dict[str, Any]:
         return {}
     try:
         decoded = decode_json(reply.body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except msgspec.DecodeError:
         return {}
     return decoded if isinstance(decoded, dict) else {}
 

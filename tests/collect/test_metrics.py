@@ -214,7 +214,8 @@ def test_what_is_no_address(typed: str) -> None:
         base_url(typed)
 
 
-def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+@pytest.mark.parametrize("rest", ["node-1:8000", "node-1:99999", "a b", "", "[::1"])
+def test_a_password_in_an_address_is_refused_and_not_repeated(rest: str) -> None:
     with pytest.raises(UsageError) as raised:
-        base_url("http://me:hunter2@node-1:8000")
+        base_url(f"http://me:hunter2@{rest}")
     assert "hunter2" not in raised.value.message + raised.value.help

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,14 @@ def test_metrics(lines: list[str]) -> None:
     metrics = parse_metrics("\n".join(lines), 0.0)
     if metrics is not None:
         assert metrics.running is None or metrics.running >= 0
+
+
+@pytest.mark.parametrize("labels", [" " * 1_000_000, "a" * 1_000_000, 'a="' * 20_000], ids=["spaces", "word", "quotes"])
+def test_a_line_of_labels_without_end_costs_no_time(labels: str) -> None:
+    # Each of these takes minutes where every character of it is tried as the beginning of a label.
+    metrics = parse_metrics(f"vllm:num_requests_running{{{labels}}} 1\nvllm:num_requests_waiting 2\n", 0.0)
+    assert metrics is not None
+    assert metrics.waiting == 2
 
 
 @given(st.lists(DOCUMENTS, max_size=5))
