@@ -49,7 +49,7 @@ def parse_toml(data: bytes, kind: type[T], name: str) -> T:
     """The same for the content of a file called `name`."""
     try:
         raw = tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError alone: a number of thousands of digits
         raise UsageError(f"{name} is no TOML: {error}", help="https://toml.io has the grammar on one page") from error
     try:
         return msgspec.convert(raw, kind)

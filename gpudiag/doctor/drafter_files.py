@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from gpudiag.doctor.model_files import number, object_in, tensor_bytes, tensors, text
+from gpudiag.doctor.model_files import number, object_in, tensor_bytes, tensors, text, texts
 from gpudiag.doctor.special_tokens import special_tokens
 from gpudiag.model.modelfiles import DraftConfig, Drafter, DraftShape, EmbeddingCheck, SpecialToken, Tensor, VocabMap
 
@@ -34,7 +34,7 @@ def drafter(directory: Path | str, target: Path | str | None) -> Drafter:
     config = draft_config(raw)
     return Drafter(
         path=str(place),
-        architectures=tuple(str(a) for a in raw.get("architectures") or ()),
+        architectures=texts(raw.get("architectures")),
         config=config,
         tensors=found,
         vocab_map=_vocab_map(place, found, config),
@@ -49,8 +49,6 @@ def draft_config(raw: Mapping[str, Any]) -> DraftConfig:
     eagle = _table(raw, "eagle_config")
     layer = _table(raw, "transformer_layer_config") or raw
     verifier = _table(_table(raw, "speculators_config"), "verifier")
-    rope = _table(layer, "rope_parameters") or _table(layer, "rope_scaling")
-    theta = rope.get("rope_theta", layer.get("rope_theta"))
 
     def flag(*names: str) -> bool | None:
         found = [v for name in names for v in (raw.get(name, layer.get(name)), eagle.get(name)) if isinstance(v, bool)]
@@ -77,13 +75,11 @@ def draft_config(raw: Mapping[str, Any]) -> DraftConfig:
         mlp_bias=flag("mlp_bias"),
         fc_bias=flag("bias"),
         nested_flags=tuple(n for n in _FLAGS if isinstance(eagle.get(n), bool) and not isinstance(raw.get(n), bool)),
-        rope_theta=float(theta) if isinstance(theta, int | float) and not isinstance(theta, bool) else None,
-        rope_type=text(rope.get("rope_type", rope.get("type"))),
         dtype=text(layer.get("torch_dtype") or layer.get("dtype") or raw.get("torch_dtype") or raw.get("dtype")),
         layer_type=text(layer.get("model_type")),
         quantization=text(_table(raw, "quantization_config").get("quant_method")),
         verifier=text(verifier.get("name_or_path")),
-        verifier_architectures=tuple(str(a) for a in verifier.get("architectures") or ()),
+        verifier_architectures=texts(verifier.get("architectures")),
     )
 
 

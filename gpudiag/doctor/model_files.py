@@ -20,6 +20,8 @@ _JSON_BYTES: Final = 256 << 20
 _HEADER_BYTES: Final = 32 << 20
 """More than any shard has (some 120 bytes a tensor); the safetensors library itself stops at 100 MB."""
 _MAX_DIMENSIONS: Final = 8
+_PARTS: Final = ("text_config", "llm_config", "language_config", "thinker_config")
+_MAX_PARTS: Final = 8
 _INDEXES: Final = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WEIGHTS: Final = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "tiktoken.model", "tekken.json")
@@ -93,6 +95,8 @@ def _header(path: Path, changed_ns: int, size: int) -> tuple[dict[str, Entry], i
         read = json.loads(data)
     except RecursionError as error:
         raise ValueError(f"{path} has a header nested too deep") from error
+    except ValueError as error:
+        raise ValueError(f"{path} has a header that is no JSON: {str(error)[:100]}") from error
     if not isinstance(read, dict):
         raise ValueError(f"{path} has no table of tensors")  # noqa: TRY004  what is in a file is a value
     return {name: _entry(path, name, one) for name, one in read.items() if name != "__metadata__"}, 8 + length
@@ -140,6 +144,8 @@ def object_in(path: Path) -> dict[str, Any]:
         read = json.loads(bounded(path, _JSON_BYTES))
     except RecursionError as error:
         raise ValueError(f"{path} is nested too deep") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
     if not isinstance(read, dict):
         raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004  what is in a file is a value
     return read
@@ -154,7 +160,7 @@ def config(place: Path) -> ModelConfig:
     inner = language_part(outer)
     quantization = outer.get("quantization_config") or inner.get("quantization_config")
     return ModelConfig(
-        architectures=tuple(str(a) for a in outer.get("architectures") or ()),
+        architectures=texts(outer.get("architectures")),
         model_type=text(outer.get("model_type")),
         hidden_size=number(inner.get("hidden_size")),
         vocab_size=number(inner.get("vocab_size")),
@@ -167,15 +173,22 @@ def config(place: Path) -> ModelConfig:
 
 def language_part(outer: Mapping[str, Any]) -> Mapping[str, Any]:
     """The part that has the language model's numbers: itself, or the nested configuration of a multimodal model."""
-    for name in ("text_config", "llm_config", "language_config", "thinker_config"):
-        inner = outer.get(name)
-        if isinstance(inner, dict):
-            return language_part(inner)
+    for _ in range(_MAX_PARTS):
+        inner = next((part for name in _PARTS if isinstance(part := outer.get(name), dict)), None)
+        if inner is None:
+            break
+        outer = inner
     return outer
 
 
 def number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A whole number that 64 bits hold: a larger one is no size of anything, and breaks arithmetic with floats."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63 else None
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """The texts of a list; empty for anything else."""
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
 
 
 def text(value: Any) -> str | None:

@@ -13,6 +13,7 @@ from gpudiag.model.modelfiles import SpecialToken
 
 _TEMPLATE_BYTES: Final = 1 << 20
 _MAX_TOKENS: Final = 4096
+_LONGEST_ID: Final = 10
 _EMITTED: Final = re.compile(
     r"think|reason|tool|call|channel|message|analysis|final|end|eot|eos|im_end|return|section|arg", re.IGNORECASE
 )
@@ -38,7 +39,7 @@ def chat_template(directory: Path) -> str | None:
         return bounded(alone, _TEMPLATE_BYTES).decode("utf-8", "replace")
     written = _object(directory / "tokenizer_config.json").get("chat_template")
     if isinstance(written, list):
-        named = {one.get("name"): one.get("template") for one in written if isinstance(one, dict)}
+        named = {str(one.get("name")): one.get("template") for one in written if isinstance(one, dict)}
         written = named.get("default", next(iter(named.values()), None))
     return written if isinstance(written, str) else None
 
@@ -59,7 +60,7 @@ def _added(directory: Path) -> dict[int, str]:
 def _entries(directory: Path) -> Iterator[tuple[int, str]]:
     decoder = _object(directory / "tokenizer_config.json").get("added_tokens_decoder")
     for key, one in (decoder if isinstance(decoder, dict) else {}).items():
-        if str(key).isdigit() and isinstance(one, dict) and isinstance(one.get("content"), str):
+        if key.isdecimal() and len(key) < _LONGEST_ID and isinstance(one, dict) and isinstance(one.get("content"), str):
             yield int(key), one["content"]
     listed = _object(directory / "tokenizer.json").get("added_tokens")
     for one in listed if isinstance(listed, list) else []:

@@ -70,13 +70,13 @@ class StatesAudit:
 
     def take(self, path: Path) -> None:
         self.files += 1
-        status = path.stat()
-        self.bytes += status.st_size
-        self.times.append(status.st_mtime)
         try:
-            file = StateFile(path)
-            self._inside(file, path.name)
-        except ValueError as error:
+            status = path.stat()
+            self.bytes += status.st_size
+            self.times.append(status.st_mtime)
+            self._inside(StateFile(path), path.name)
+        # OSError: whoever writes them may rename or remove one meanwhile.
+        except (ValueError, OSError) as error:
             self.counts.add("unreadable", path.name)
             self.reason = self.reason or str(error)
 
@@ -106,12 +106,12 @@ class StatesAudit:
         if ids is None:
             raise ValueError("no token ids (token_ids or input_ids)")
         joined = tensors.get("hidden_states")
-        if joined is not None and len(joined.shape) == 3:
+        if joined is not None and len(joined.shape) == 3 and joined.shape[1]:
             return States(ids=ids, states=((joined, 1),) if joined.shape[1] == 1 else ((_flat(joined), joined.shape[1]),))
         last, aux = tensors.get("hidden_state"), tensors.get("aux_hidden_state")
         if last is None or aux is None or not last.shape or not aux.shape or not last.shape[-1]:
             raise ValueError("no hidden states (hidden_states, or hidden_state and aux_hidden_state)")
-        if aux.shape[-1] % last.shape[-1]:
+        if not aux.shape[-1] or aux.shape[-1] % last.shape[-1]:
             raise ValueError(f"aux_hidden_state is {aux.shape[-1]} wide, hidden_state {last.shape[-1]}")
         return States(ids=ids, states=((aux, aux.shape[-1] // last.shape[-1]), (last, 1)))
 
@@ -119,10 +119,12 @@ class StatesAudit:
         """Token ids must be ids of the target."""
         if ids.dtype not in ("I64", "I32") or not self.expected.vocab_size:
             return
-        found = array("q" if ids.dtype == "I64" else "i")
-        found.frombytes(b"".join(file.pieces(ids)))
-        if found and not (min(found) >= 0 and max(found) < self.expected.vocab_size):
-            self.counts.add("other tokens", name)
+        # Piece by piece: a sparse file may claim more ids than memory holds.
+        for piece in file.pieces(ids):
+            found = array("q" if ids.dtype == "I64" else "i", piece)
+            if min(found) < 0 or max(found) >= self.expected.vocab_size:
+                self.counts.add("other tokens", name)
+                return
 
     def _measure(self, file: StateFile, held: States, name: str) -> None:
         """The size of the numbers of each layer in the first rows, and whether two layers are the same."""
@@ -193,9 +195,9 @@ def _rows(one: Stored) -> int:
 
 
 def files_in(directory: Path) -> Iterator[Path]:
-    """Every file of states below a directory, in SpecForge's groups of rows too. Raises OSError."""
+    """Every file of states below a directory, in SpecForge's groups of rows too. Raises OSError for one that cannot be read."""
     found = 0
-    for place, folders, names in os.walk(directory):
+    for place, folders, names in os.walk(directory, onerror=_unless_gone):
         folders.sort()
         for name in sorted(names):
             if name.endswith((".safetensors", ".ckpt")) and found < _MAX_FILES:
@@ -203,10 +205,17 @@ def files_in(directory: Path) -> Iterator[Path]:
                 yield Path(place, name)
 
 
+def _unless_gone(error: OSError) -> None:
+    """Whoever writes the files may remove a directory meanwhile; one that may not be entered would be missed silently."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
 def run(directory: Path, expected: Expected, *, limit: int | None = None, tell: Callable[[int], None] | None = None) -> Audit:
     """The audit of a directory. Raises OSError."""
     started = time.perf_counter()
-    audit, complete, packed = StatesAudit(expected), True, sum(1 for _ in directory.rglob("*.ckpt.gz"))
+    audit, complete = StatesAudit(expected), True
+    packed = sum(name.endswith(".ckpt.gz") for _, _, names in os.walk(directory) for name in names)
     for path in files_in(directory):
         if limit is not None and audit.files >= limit:
             complete = False

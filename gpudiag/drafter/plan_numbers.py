@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from gpudiag.doctor.model_files import language_part, number
+from gpudiag.doctor.model_files import language_part, number, text
 from gpudiag.model.training_plan import Estimate
 
 BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2}
 _EXTRACT_SHARE: Final = 0.33
 _TRAIN_SHARE: Final = 0.40
 _FACTOR: Final = 2.0
+_MOST: Final = 1 << 24
 _FAST_DISK: Final = 2e9
 _SLOW_DISK: Final = 2e8
 """Bytes per second of a local NVMe disk, and of a network disk of a public cloud."""
@@ -63,12 +64,12 @@ def target_of(path: str, raw: Mapping[str, Any]) -> Target:
     """The target's numbers. Raises ValueError if its configuration lacks one that decides."""
     inner = language_part(raw)
     named = {n: number(inner.get(n)) for n in ("hidden_size", "num_hidden_layers", "vocab_size")}
-    missing = [name for name, value in named.items() if not value]
+    missing = [name for name, value in named.items() if not value or not 0 < value < _MOST]
     if missing:
-        raise ValueError(f"{path}/config.json has no {', '.join(missing)}")
+        raise ValueError(f"{path}/config.json has no {', '.join(missing)} that a model can have")
     hidden, layers, vocabulary = (named[n] or 0 for n in ("hidden_size", "num_hidden_layers", "vocab_size"))
     dtype = next(
-        (d for d in (inner.get("dtype"), inner.get("torch_dtype"), raw.get("dtype"), raw.get("torch_dtype")) if d in BYTES),
+        (d for part in (inner, raw) for name in ("dtype", "torch_dtype") if (d := text(part.get(name))) in BYTES),
         "bfloat16",
     )
     return Target(

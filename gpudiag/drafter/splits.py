@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from gpudiag.doctor import model_files
 from gpudiag.doctor.reads import bounded
 from gpudiag.drafter import walk
 from gpudiag.drafter.walk import Round, Word
@@ -29,7 +30,9 @@ def closing_ids(target: str) -> frozenset[int]:
         return frozenset()
     entries = added if isinstance(added, list) else []
     return frozenset(
-        e["id"] for e in entries if isinstance(e, dict) and e.get("content") in _CLOSING and isinstance(e.get("id"), int)
+        e["id"]
+        for e in entries
+        if isinstance(e, dict) and isinstance(e.get("id"), int) and model_files.text(e.get("content")) in _CLOSING
     )
 
 

@@ -8,6 +8,7 @@ SpecForge 0.2 writes torch checkpoints (.ckpt) with `input_ids`, `loss_mask`, `h
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, cast
@@ -30,6 +31,9 @@ _STORAGES: Final = {
     "BoolStorage": "BOOL",
     "ByteStorage": "U8",
 }
+
+_DAMAGED: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
+"""What zipfile raises for an archive that is damaged, encrypted, or packed in a way it does not know."""
 
 
 class Stored(Struct, frozen=True, kw_only=True):
@@ -57,9 +61,12 @@ class StateFile:
                 file.seek(tensor.first)
                 yield from _read(file, wanted, self.path)
                 return
-            with zipfile.ZipFile(file) as archive, archive.open(tensor.member) as member:
-                member.seek(tensor.first)
-                yield from _read(cast("BinaryIO", member), wanted, self.path)
+            try:
+                with zipfile.ZipFile(file) as archive, archive.open(tensor.member) as member:
+                    member.seek(tensor.first)
+                    yield from _read(cast("BinaryIO", member), wanted, self.path)
+            except _DAMAGED as error:
+                raise ValueError(f"{self.path.name} is damaged: {str(error)[:100]}") from None
 
 
 def _read(file: BinaryIO, wanted: int, path: Path) -> Iterator[bytes]:
@@ -100,7 +107,7 @@ def _checkpoint(path: Path) -> dict[str, Stored]:
                 raise ValueError(f"{path.name} is no checkpoint of torch")
             held = load_plain(archive.read(name), describe=True)
             sizes = {one.filename: one.file_size for one in archive.infolist()}
-    except (zipfile.BadZipFile, NotPlainError, NotImplementedError, RuntimeError, EOFError) as error:
+    except (*_DAMAGED, NotPlainError) as error:
         raise ValueError(f"{path.name} is cut off, or no checkpoint of torch: {str(error)[:100]}") from None
     if not isinstance(held, dict):
         raise ValueError(f"{path.name} holds no dictionary")  # noqa: TRY004  what is in a file is a value

@@ -88,8 +88,6 @@ class DraftConfig(Struct, frozen=True, kw_only=True):
     fc_bias: bool | None = None
     nested_flags: tuple[str, ...] = ()
     """Flags that stand under eagle_config and not at the top level, where an engine may not look."""
-    rope_theta: float | None = None
-    rope_type: str | None = None
     dtype: str | None = None
     layer_type: str | None = None
     """model_type of its transformer layer."""

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpudiag.doctor import drafter_files, model_files
+from gpudiag.doctor import drafter_files, model_files, special_tokens
 from gpudiag.doctor.reads import attempt
+from gpudiag.drafter import splits
 from gpudiag.model.doctor import CheckResult
 from gpudiag.model.facts import Asked, ServedBy
 from gpudiag.model.modelfiles import DraftConfig
@@ -180,3 +181,36 @@ def test_a_header_that_promises_too_much_is_not_read(tmp_path: Path) -> None:
     draft = drafter(tmp_path / "eagle3")
     (draft / "model.safetensors").write_bytes(b"\xff" * 64)
     assert isinstance(attempt(lambda: drafter_files.drafter(draft, None)), Failed)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"architectures": 5},
+        {"architectures": "LlamaForCausalLM"},
+        {"architectures": [["LlamaForCausalLM"], 5]},
+        {"speculators_config": {"verifier": {"architectures": 5}}},
+        {"hidden_size": 10**400, "rope_theta": 10**400},
+    ],
+)
+def test_fields_of_another_type_are_as_if_they_were_not_there(tmp_path: Path, odd: dict[str, Any]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(odd))
+    assert model_files.config(tmp_path).architectures == ()
+    assert model_files.config(tmp_path).hidden_size is None
+    assert drafter_files.drafter(tmp_path, None).config.hidden_size is None
+
+
+def test_a_configuration_inside_a_configuration_without_end_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"text_config":' * 900 + "{}" + "}" * 900)
+    assert model_files.config(tmp_path).layers is None
+
+
+def test_a_tokenizer_with_fields_of_another_type_names_no_token(tmp_path: Path) -> None:
+    template = [{"name": ["default"], "template": "<think>"}]
+    added = {"\u00b2": {"content": "<think>"}, "7" * 5000: {"content": "<think>"}, "3": {"content": "<think>"}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, "added_tokens_decoder": added}))
+    assert [one.id for one in special_tokens.special_tokens(tmp_path)] == [3]
+    (tmp_path / "tokenizer.json").write_text(
+        '{"added_tokens": [{"content": ["</think>"], "id": 1}, {"content": "</think>", "id": 2}]}'
+    )
+    assert splits.closing_ids(str(tmp_path)) == {2}

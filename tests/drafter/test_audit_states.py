@@ -240,3 +240,30 @@ def test_the_command_and_its_codes(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "empty").mkdir()
     assert main.run(["drafter", "audit-states", str(tmp_path / "empty")]) == 2
     assert main.run(["drafter", "audit-states", str(tmp_path / "nowhere")]) == 2
+
+
+def test_files_without_any_layer_are_named(tmp_path: Path) -> None:
+    saved(tmp_path / "a.safetensors", [], (TOKENS, 0, HIDDEN))
+    aux = {
+        "hidden_states": ("BF16", (0,), b""),
+        "hidden_state": ("BF16", (1, 1, 1), bf16(1)),
+        "aux_hidden_state": ("BF16", (1, 1, 0), b""),
+    }
+    saved(tmp_path / "b.safetensors", [], (TOKENS, 0, HIDDEN), **aux)
+    assert counted(tmp_path) == {"unreadable": (2, ("a.safetensors", "b.safetensors"))}
+
+
+def test_a_checkpoint_whose_packing_is_damaged_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "a.ckpt"
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/data.pkl", bytes(range(256)) * 9)
+    data = bytearray(place.read_bytes())
+    data[45:75] = b"\xff" * 30
+    place.write_bytes(data)
+    assert counted(tmp_path) == {"unreadable": (1, ("a.ckpt",))}
+
+
+def test_a_file_that_is_gone_when_it_is_opened_costs_only_itself(tmp_path: Path) -> None:
+    os.symlink(tmp_path / "elsewhere", tmp_path / "a.safetensors")
+    saved(tmp_path / "b.safetensors")
+    assert counted(tmp_path) == {"unreadable": (1, ("a.safetensors",))}

@@ -159,3 +159,15 @@ def test_what_cannot_be_planned(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main.run(["drafter", "plan", "--target", target, "--with", "specforge", "--rows", "1"]) == 4
     assert "has no hidden_size" in capsys.readouterr().err
     assert main.run(["drafter", "plan", "--target", "somebody/model", "--with", "specforge", "--rows", "1"]) == 2
+
+
+@pytest.mark.parametrize(
+    "changes", [{"hidden_size": 10**400}, {"hidden_size": -4}, {"vocab_size": 1 << 40}, {"num_hidden_layers": "32"}]
+)
+def test_sizes_that_no_model_has_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        target_of("here", {**LLAMA, **changes})
+
+
+def test_a_type_that_is_no_text_is_not_taken() -> None:
+    assert target_of("here", {**LLAMA, "dtype": ["float32"], "torch_dtype": "float16"}).dtype == "float16"

@@ -77,6 +77,7 @@ def test_a_relative_configuration_directory_is_ignored(tmp_path: Path) -> None:
         ('name = "x"\n', "summary", ""),
         ("name = \n", "is no TOML", ""),
         ("\xff", "", ""),
+        (f"name = {'9' * 5000}\n", "is no TOML", ""),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_the_nearest_name(text: str, said: str, help_: str, tmp_path: Path) -> None:
