@@ -72,4 +72,4 @@ def flag(words: tuple[str, ...], *names: str) -> str | None:
 
 def whole(text: str | None, default: int = 1) -> int:
     """A positive whole number from a flag, else `default`."""
-    return int(text) if text is not None and text.isdigit() and 0 < int(text) < 1_000_000 else default
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 and 0 < int(text) < 1_000_000 else default

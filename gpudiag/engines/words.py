@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from gpudiag.model.flags import Flag, FlagTable
 
+_MOST_DIGITS: Final = 12
 _NUMBER: Final = re.compile(r"-\d*\.?\d+(?:e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -56,3 +57,9 @@ def value_of(options: Sequence[Given], names: Sequence[str]) -> str | None:
         if one.name in names or (one.flag is not None and set(one.flag.names) & set(names)):
             found = " ".join(one.values)
     return found
+
+
+def number_of(options: Sequence[Given], names: Sequence[str]) -> int | None:
+    """The same as a whole number; None where it is not there, or is no number that an engine would take."""
+    said = value_of(options, names)
+    return int(said) if said is not None and said.isdecimal() and len(said) <= _MOST_DIGITS else None

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpudiag.doctor import engine_flags, facts, model_files, probe
 from gpudiag.doctor.reads import attempt
 from gpudiag.engines.launching import DIALECTS
-from gpudiag.engines.words import taken_apart, value_of
+from gpudiag.engines.words import number_of, taken_apart
 from gpudiag.launch import arming, drafters, resolve, speculation
 from gpudiag.launch.request import Host, Request
 from gpudiag.model.facts import Asked, Facts
@@ -85,8 +85,7 @@ def _table(request: Request, extra: Mapping[str, str]) -> Reading[FlagTable]:
 
 def _context(request: Request) -> int | None:
     """The longest request that the user allows, if he says so: what the drafter must have been trained for (GPD609)."""
-    said = value_of(taken_apart(request.arguments, None), ("--context-length", "--max-model-len"))
-    return int(said) if said is not None and said.isdigit() else None
+    return number_of(taken_apart(request.arguments, None), ("--context-length", "--max-model-len"))
 
 
 def _model(request: Request) -> ModelFiles | None:

@@ -27,8 +27,9 @@ def pairs(*words: str, engine: str = "sglang") -> list[str]:
     ("case", "said", "step"),
     [
         (asked(tp=8), "tensor parallelism 8 needs 8 GPUs, and this host has 4", "--tp 4"),
-        (asked(tp=4, pp=2), "tensor parallelism 4 x pipeline 2 needs 8", "--tp 4"),
-        (asked("vllm", tp=2, dp=4), "data 4 needs 8", "--tp 2"),
+        (asked(tp=4, pp=2), "tensor parallelism 4 x pipeline 2 needs 8", "--tp 2"),
+        (asked("vllm", tp=2, dp=4), "data 4 needs 8", "--tp 1"),
+        (asked("vllm", tp=2, dp=8), "data 8 needs 16", "fewer pipeline stages or replicas: there are 8"),
         (asked(tp=6), "needs 6", "--tp 3"),
     ],
 )
@@ -47,6 +48,12 @@ def test_more_ranks_than_gpus(case: Asked, said: str, step: str) -> None:
         asked("sglang", "--enable-dp-attention", tp=4, dp=4),
         asked("sglang", "--nnodes", "2", tp=8),
         asked("vllm", "--data-parallel-size-local", "1", tp=2, dp=8),
+        # One command for each replica, behind a balancer of one's own; and a Ray cluster that has the GPUs.
+        asked("vllm", "--data-parallel-rank", "3", tp=2, dp=8),
+        asked("vllm", "--data-parallel-hybrid-lb", tp=2, dp=8),
+        asked("vllm", "--distributed-executor-backend", "ray", tp=8),
+        asked("vllm", "--data-parallel-backend=ray", tp=2, dp=8),
+        asked("sglang", "--use-ray", tp=8),
     ],
 )
 def test_as_many_ranks_as_gpus_or_several_hosts(case: Asked) -> None:
@@ -63,7 +70,11 @@ def test_parts_of_gpus_are_not_counted() -> None:
     [
         ("0,1,7", asked(tp=2), "names '7', which is not here: CUDA ends the list there, and hides 1 GPU"),
         ("7,0,1", asked(), "hides 3 GPUs"),
-        ("0,0,1", asked(), "names '0', a second time"),
+        ("0,0,1", asked(), "names '0' twice: then there is no GPU at all"),
+        ("0,GPU-0", asked(), "names 'GPU-0' twice"),
+        ("0,,1", asked(), "names '', which is not here: CUDA ends the list there, and hides 2 GPUs"),
+        ("\u00b2", asked(), "names '\u00b2', which is not here"),
+        ("9" * 5000, asked(), "which is not here"),
         ("0,1", asked(tp=4), "shows 2 GPUs of 4; tensor parallelism 4 needs 4"),
         ("", asked(), "shows 0 GPUs of 4"),
         ("-1", asked(), "names '-1'"),

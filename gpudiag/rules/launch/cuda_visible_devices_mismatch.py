@@ -31,12 +31,12 @@ def _faults(view: Visible, gpus: tuple[Gpu, ...], text: str, facts: Facts) -> It
         seen("environment", "as set where gpudiag runs", f"{VARIABLE}={text[:200]}"),
         seen("nvml", f"GPUs here: {listing([str(g.index) for g in gpus], 16)}"),
     ]
-    if view.ended_by is not None:
-        name, trouble = view.ended_by
-        wrong = "which is not here" if trouble == "unknown" else "a second time"
+    if view.wrong is not None:
+        name, trouble = view.wrong
         hidden = plural(len(view.named) - len(view.seen), "GPU")
+        what = f"which is not here: CUDA ends the list there, and hides {hidden} without an error"
         yield CHECK.finding(
-            f"{VARIABLE} names {name[:60]!r}, {wrong}: CUDA ends the list there, and hides {hidden} without an error",
+            f"{VARIABLE} names {name[:60]!r}" + (f", {what}" if trouble == "unknown" else " twice: then there is no GPU at all"),
             links,
             (f"name GPUs that are here, each once: export {VARIABLE}={','.join(str(g.index) for g in gpus)}",),
         )

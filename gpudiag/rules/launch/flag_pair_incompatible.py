@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpudiag.engines.words import Given, taken_apart, value_of
+from gpudiag.engines.words import Given, number_of, taken_apart, value_of
 from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Finding
@@ -37,7 +37,7 @@ def _pairs(options: tuple[Given, ...]) -> Iterator[Finding]:
     if algorithm not in _EAGLE:
         return
     yield from _backend(options, algorithm)
-    steps, top_k, tokens = (_number(options, names) for names in (_STEPS, _TOP_K, _TOKENS))
+    steps, top_k, tokens = (number_of(options, names) for names in (_STEPS, _TOP_K, _TOKENS))
     adaptive = value_of(options, ("--speculative-adaptive",)) is not None
     if steps is None and not adaptive and (top_k is not None or tokens is not None):
         yield _made(
@@ -45,7 +45,7 @@ def _pairs(options: tuple[Given, ...]) -> Iterator[Finding]:
             "SGLang asserts that all three are given, or none",
             "add --speculative-num-steps, or leave all three out",
         )
-    page = _number(options, ("--page-size",)) or 1
+    page = number_of(options, ("--page-size",)) or 1
     backend = value_of(options, ("--attention-backend",))
     if (top_k or 1) > 1 and page > 1 and backend not in (None, *_TREES_ON_PAGES):
         yield _made(
@@ -70,11 +70,6 @@ def _backend(options: tuple[Given, ...], algorithm: str) -> Iterator[Finding]:
                 "serve without a drafter (--no-draft), with another backend, or with vLLM, whose EAGLE-3 runs on a CPU too",
             )
             return
-
-
-def _number(options: tuple[Given, ...], names: tuple[str, ...]) -> int | None:
-    said = value_of(options, names)
-    return int(said) if said is not None and said.isdigit() else None
 
 
 def _made(title: str, why: str, step: str) -> Finding:

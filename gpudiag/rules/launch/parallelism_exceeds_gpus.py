@@ -28,9 +28,17 @@ def evaluate(facts: Facts) -> Answer:
     made = CHECK.finding(
         f"{want.words} needs {want.gpus} GPUs, and this host has {have}",
         [seen("nvml", f"{plural(have, 'GPU')} here"), seen("config-file", f"asked for: {want.words}")],
-        (f"--tp {largest(have, facts.asked.tp)}, or more hosts: --nnodes",),
+        (_step(have, facts.asked.tp, want.gpus),),
     )
     return found([made], passed(""))
+
+
+def _step(have: int, tp: int, wanted: int) -> str:
+    """What fits here: a smaller tensor-parallel group beside the pipeline stages and replicas, as long as those fit at all."""
+    others = wanted // tp
+    if others > have:
+        return f"fewer pipeline stages or replicas: there are {others} of them before any --tp; or more hosts: --nnodes"
+    return f"--tp {largest(have // others, tp)}, or more hosts: --nnodes"
 
 
 def largest(have: int, wanted: int) -> int:
