@@ -95,6 +95,7 @@ def launch(*, engine: str | None, model: str | None, list_profiles: bool, ascii_
             f"{said['arguments'][0]!r} is no option",
             help=f"gpudiag launch {engine} --model DIR ... -- --option value, for the engine",
         )
+    not_armed = _parts(said["no_arm"])
     request = _request(
         engine=engine,
         model=model,
@@ -103,8 +104,8 @@ def launch(*, engine: str | None, model: str | None, list_profiles: bool, ascii_
         tensor_parallel=said["tp"],
         port=said["port"],
         profiles=said["profiles"],
-        python=_python(said["python"], engine),
-        not_armed=_parts(said["no_arm"]),
+        python=said["python"],
+        not_armed=not_armed,
         kernel_dump=said["arm_kernel_dump"],
         arguments=said["arguments"],
     )
@@ -135,10 +136,12 @@ def _request(**said: object) -> Request:
     said["model"] = drafters.required_directory("--model", str(said["model"]), os.environ, home)
     if said["draft"] is not None:
         said["draft"] = drafters.required_directory("--draft", str(said["draft"]), os.environ, home)
+    # Last: it may take a second, and the directories that are named do not depend on it.
+    said["python"] = _python(said["python"], str(said["engine"]))
     return msgspec.convert(said, Request)
 
 
-def _python(named: str | None, engine: str) -> str:
+def _python(named: object, engine: str) -> str:
     """The interpreter of the server as an absolute path. Raises NoTargetError if none has the engine, with what to install."""
     from gpudiag.cli import places
     from gpudiag.doctor import interpreter
@@ -149,7 +152,7 @@ def _python(named: str | None, engine: str) -> str:
         if found is None:
             raise NoTargetError(f"no interpreter here has {engine}", help=_INSTALL[engine])
         return absolute(found)
-    program = places.program(named, f"gpudiag launch {engine} --model DIR")
+    program = places.program(str(named), f"gpudiag launch {engine} --model DIR")
     if not interpreter.has_any(absolute(program), (engine,)) and not _imports(program, engine):
         raise NoTargetError(f"{program} has no {engine}", help=f"{program} -m pip install {engine}, or another --python")
     return absolute(program)

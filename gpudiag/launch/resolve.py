@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from gpudiag.engines.base import whole
 from gpudiag.engines.launching import DIALECTS, Dialect
-from gpudiag.engines.words import taken_apart, value_of
+from gpudiag.engines.words import number_of, taken_apart, value_of
 from gpudiag.errors import UsageError
 from gpudiag.launch import arming, cpu, profiles, speculation
 from gpudiag.launch.building import Draft
@@ -46,14 +48,16 @@ def profile_variables(request: Request, chosen: Sequence[Profile]) -> dict[str, 
 
 def port_of(request: Request) -> int:
     """Where the server will listen. Raises UsageError for two answers, or one that is no port."""
-    said = value_of(taken_apart(request.arguments, None), ("--port",))
+    options = taken_apart(request.arguments, None)
+    said = value_of(options, ("--port",))
     if said is None:
         return request.port or DIALECTS[request.engine].default_port
     if request.port is not None and said != str(request.port):
         raise UsageError(f"--port {request.port}, and --port {said} among the engine's arguments", help="leave one of them out")
-    if not said.isdigit() or not 0 < int(said) < 65536:
+    port = number_of(options, ("--port",))
+    if port is None or not 0 < port < 65536:
         raise UsageError(f"--port {said}: no port", help="--port 1 to 65535")
-    return int(said)
+    return port
 
 
 class Resolver:
@@ -82,6 +86,8 @@ class Resolver:
     ) -> LaunchPlan:
         request, draft = self.request, self.draft
         self._model()
+        if value_of(draft.given, ("--config",)) is not None:
+            draft.notes.append("your --config: what it sets gives way to the options added here; --explain lists them")
         self._port()
         self._parallelism(chosen)
         if drafter is not None:
@@ -168,8 +174,7 @@ class Resolver:
         return value_of(taken_apart(self.draft.argv, self.table), (name,)) is not None
 
     def _size(self, names: Sequence[str]) -> int:
-        said = self.draft.says(names)
-        return int(said) if said is not None and said.isdigit() and 0 < int(said) < 100_000 else 1
+        return whole(self.draft.says(names))
 
     def _host(self) -> str:
         """Where to reach it from here: an address that means 'all of them' is reached on the local one."""
@@ -183,6 +188,7 @@ def _weights(files: ModelFiles | None, drafter: tuple[str, str] | None) -> int |
         return None
     own = 0
     if drafter is not None:
-        with os.scandir(drafter[0]) as entries:
+        # The checks say what is wrong with a drafter that cannot be read; here it only is not counted.
+        with contextlib.suppress(OSError), os.scandir(drafter[0]) as entries:
             own = sum(e.stat().st_size for e in entries if e.name.endswith((".safetensors", ".bin")) and e.is_file())
     return files.weight_bytes + own

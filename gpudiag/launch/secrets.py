@@ -1,4 +1,4 @@
-"""Keeps what the user typed after --api-key and the like off the screen."""
+"""Keeps what the user typed after --api-key and the like, and keys inside other values, off the screen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpudiag.model.run import LaunchPlan
-from gpudiag.session.secret import SECRET_VARIABLE, secret_arguments
+from gpudiag.session.secret import SECRET_VARIABLE, masked, secret_arguments
 
 HIDDEN: Final = "HIDDEN"
 """Stands for a secret; whoever copies the command puts it back."""
@@ -19,20 +19,22 @@ def for_display(plan: LaunchPlan) -> LaunchPlan:
     return replace(
         plan,
         argv=_arguments(plan.argv),
-        environment=tuple((name, HIDDEN if SECRET_VARIABLE.search(name) else value) for name, value in plan.environment),
-        settings=tuple(
-            replace(s, value=HIDDEN if SECRET_VARIABLE.search(s.name) else _arguments((s.name, s.value))[1])
-            for s in plan.settings
-        ),
+        environment=tuple((name, _value(name, value)) for name, value in plan.environment),
+        settings=tuple(replace(s, value=_value(s.name, s.value)) for s in plan.settings),
     )
+
+
+def _value(name: str, value: str) -> str:
+    """The value of a variable or an option."""
+    return HIDDEN if value and SECRET_VARIABLE.search(name) else _arguments((name, value))[1]
 
 
 def _arguments(arguments: Sequence[str]) -> tuple[str, ...]:
     """In both forms, `--api-key X` and `--api-key=X`."""
     secret = secret_arguments(list(arguments))
-    return tuple(HIDDEN if index in secret else _joined(argument) for index, argument in enumerate(arguments))
+    return tuple(HIDDEN if index in secret else _shown(argument) for index, argument in enumerate(arguments))
 
 
-def _joined(argument: str) -> str:
+def _shown(argument: str) -> str:
     name, equals, value = argument.partition("=")
-    return f"{name}={HIDDEN}" if equals and value and secret_arguments([name, value]) else argument
+    return f"{name}={HIDDEN}" if equals and value and secret_arguments([name, value]) else masked(argument, HIDDEN)

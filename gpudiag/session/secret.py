@@ -76,3 +76,12 @@ def secret_arguments(arguments: list[str]) -> set[int]:
         elif hiding:
             found.add(index)
     return found
+
+
+def masked(text: str, stand_in: str) -> str:
+    """The text with `stand_in` for what looks like a token, a password or a key."""
+    pieces, position = [], 0
+    for start, end in secrets_in(text):
+        pieces += [text[position:start], stand_in]
+        position = end
+    return "".join((*pieces, text[position:]))

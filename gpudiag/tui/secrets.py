@@ -8,7 +8,7 @@ from gpudiag.model.process import Process
 from gpudiag.model.reading import Ok
 from gpudiag.render.plain import clean
 from gpudiag.session.redact import HARMLESS_VARIABLES
-from gpudiag.session.secret import SECRET_VARIABLE, secret_arguments, secrets_in
+from gpudiag.session.secret import SECRET_VARIABLE, masked, secret_arguments
 
 HIDDEN: Final = "(hidden)"
 
@@ -17,7 +17,7 @@ def shown_variable(name: str, value: str) -> str:
     """The value, unless its name is not known to be harmless; without what looks like a token, a password or a key."""
     if SECRET_VARIABLE.search(name) or not HARMLESS_VARIABLES.fullmatch(name):
         return HIDDEN if value else ""
-    return clean(_masked(value))
+    return clean(masked(value, HIDDEN))
 
 
 def shown_command(process: Process, *, limit: int = 2000) -> str:
@@ -27,12 +27,4 @@ def shown_command(process: Process, *, limit: int = 2000) -> str:
     arguments = list(process.cmdline.value)
     secret = secret_arguments(arguments)
     told = [HIDDEN if n in secret else argument for n, argument in enumerate(arguments)]
-    return clean(_masked(" ".join(told)).strip(), limit=limit) or clean(process.name)
-
-
-def _masked(text: str) -> str:
-    pieces, position = [], 0
-    for start, end in secrets_in(text):
-        pieces += [text[position:start], HIDDEN]
-        position = end
-    return "".join((*pieces, text[position:]))
+    return clean(masked(" ".join(told), HIDDEN).strip(), limit=limit) or clean(process.name)

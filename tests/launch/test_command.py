@@ -100,7 +100,8 @@ def test_a_drafter_that_is_whole_is_served_as_eagle3(model: Path, tmp_path: Path
 
 
 def test_a_secret_is_not_printed(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    launch(model, "--dry-run", "--explain", "--", "--api-key", "topsecret99", "--api-key=topsecret99")
+    inside = ("--otlp-traces-endpoint", "https://me:topsecret99@host", "--json", '{"api_key": "topsecret99"}')
+    launch(model, "--dry-run", "--explain", "--", "--api-key", "topsecret99", "--api-key=topsecret99", *inside)
     out, err = capsys.readouterr()
     assert "topsecret99" not in out + err
     assert "HIDDEN stands for a secret" in err

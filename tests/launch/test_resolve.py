@@ -172,6 +172,8 @@ def test_an_option_of_a_profile_that_the_version_does_not_have(required: bool, t
         ({"tensor_parallel": 2}, ("--tp-size", "4"), "--tp 2, and --tp-size 4"),
         ({"port": 8000}, ("--port", "9000"), "--port 8000, and --port 9000"),
         ({}, ("--port", "x"), "no port"),
+        ({}, ("--port", "\u00b2"), "no port"),
+        ({}, ("--port", "9" * 5000), "no port"),
     ],
 )
 def test_two_answers_to_one_question_are_refused(
@@ -187,6 +189,17 @@ def test_sizes_and_address_come_from_whoever_says_them(tmp_path: Path) -> None:
     assert (plan.tensor_parallel, plan.pipeline_parallel, plan.data_parallel) == (2, 2, 2)
     assert (plan.host, plan.port) == ("10.0.0.1", 9001)
     assert planned(request("vllm", "--host", "0.0.0.0"), tmp_path).host == "127.0.0.1"
+
+
+def test_a_file_of_options_is_said_to_give_way(tmp_path: Path) -> None:
+    (note,) = [n for n in planned(request("vllm", "--config", "mine.yaml"), tmp_path).notes if "--config" in n]
+    assert "gives way to the options added here" in note
+    assert not [n for n in planned(request("vllm"), tmp_path).notes if "--config" in n]
+
+
+def test_a_drafter_whose_directory_is_gone_is_left_to_the_checks(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    assert planned(request("sglang", draft=gone), tmp_path).checkpoint_bytes == files().weight_bytes
 
 
 def test_a_host_without_a_gpu_gets_the_profile_for_cpus(tmp_path: Path) -> None:
