@@ -14,7 +14,7 @@ import click
 from gpudiag.cli.drawing import drawing, put
 from gpudiag.cli.output import Output, output_options, say
 from gpudiag.cli.places import check_directory, program
-from gpudiag.errors import ExitCode, NotInspectableError, UsageError
+from gpudiag.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from gpudiag.model.audit import Audit
@@ -58,7 +58,7 @@ def audit_data(
     try:
         found = audit_run.run(data, beside, sample=sample, limit=limit, tell=teller("rows"))
     except OSError as error:
-        raise NotInspectableError(f"cannot read {data}: {error.strerror}", help=f"ls -l {data}") from error
+        raise UsageError(f"cannot read {data}: {error.strerror}", help=f"ls -l {data}") from error
     if not found.rows:
         raise UsageError(f"{data} has no rows", help="one JSON object a line: conversations, messages, or input_ids")
     return show_audit(found, output, _excerpts(data, found) if show else {})

@@ -68,6 +68,8 @@ def plan(
     from gpudiag.drafter import plan as planner
     from gpudiag.drafter.plan_numbers import Work
 
+    if output.format == "markdown":
+        raise UsageError("a plan has no Markdown form", help="leave --format out, or --json")
     if (tokens is None) == (rows is None):
         example = f"gpudiag drafter plan --target {target} --with {trainer} --rows 300000"
         raise UsageError("how much data: --tokens or --rows, one of both", help=example)
@@ -97,14 +99,12 @@ def _target(directory: str) -> Target:
     try:
         return target_of(directory, object_in(Path(directory) / "config.json"))
     except OSError as error:
-        raise NotInspectableError(f"cannot read {directory}/config.json: {error.strerror}", help=f"ls -l {directory}") from error
+        raise UsageError(f"cannot read {directory}/config.json: {error.strerror}", help=f"ls -l {directory}") from error
     except ValueError as error:
         raise NotInspectableError(str(error), help=f"python3 -m json.tool {directory}/config.json") from error
 
 
 def _show(made: TrainingPlan, output: Output) -> None:
-    if output.format == "markdown":
-        raise UsageError("a plan has no Markdown form", help="leave --format out, or --json")
     if output.format == "json":
         import msgspec
 

@@ -65,9 +65,12 @@ def audit_states(
             expected = auditor.Expected(
                 hidden_size=config.hidden_size, vocab_size=config.vocab_size, layers=layers, tokens=tokens
             )
-        found = auditor.run(states, expected, limit=limit, tell=teller("files"))
     except (OSError, ValueError) as error:
-        raise NotInspectableError(f"cannot read it: {error}", help=f"ls -l {states}") from error
+        raise NotInspectableError(f"--target {target}: {error}", help=f"ls -l {target}") from error
+    try:
+        found = auditor.run(states, expected, limit=limit, tell=teller("files"))
+    except OSError as error:
+        raise UsageError(f"cannot read {error.filename or states}: {error.strerror}", help=f"ls -lR {states}") from error
     if not found.rows and not found.not_read:
         raise UsageError(f"{states} has no hidden states (*.safetensors, *.ckpt)", help=f"ls -R {states}")
     if target is not None and forward and found.rows:

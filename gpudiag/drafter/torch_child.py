@@ -126,7 +126,7 @@ def _listen(process: subprocess.Popen[bytes], progress: Progress) -> dict[str, A
 
 def _checked(result: dict[str, Any] | None, status: int, said: IO[bytes]) -> dict[str, Any]:
     if result is not None and result["event"] == "refused":
-        raise NotInspectableError(str(result.get("why"))[:500], help="")
+        raise NotInspectableError(str(result.get("why"))[:500], help="gpudiag drafter check DRAFT --target DIR")
     if result is not None and status == 0:
         return result
     said.seek(max(0, os.fstat(said.fileno()).st_size - _LAST_WORDS))

@@ -102,7 +102,7 @@ def _request(plan: Plan, texts: Sequence[Text], directories: dict[str, str]) -> 
     count = inner.get("num_hidden_layers")
     size = inner.get("vocab_size")
     if not isinstance(count, int) or not isinstance(size, int):
-        raise NotInspectableError(f"{plan.target}/config.json names no layers or no vocabulary", help="")
+        raise NotInspectableError(f"{plan.target}/config.json names no layers or no vocabulary", help=_look_at(plan.target))
     layers = plan.layers or _layers(plan.start, count)
     if max(layers) >= count or len(set(layers)) < len(layers):
         raise UsageError(
@@ -156,22 +156,33 @@ def _target(directory: str) -> tuple[dict[str, Any], list[str]]:
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}", help="a directory with config.json and .safetensors") from None
     except ValueError as error:
-        raise NotInspectableError(str(error)[:300], help="") from None
-    return dict(model_files.language_part(whole)), [str(a) for a in whole.get("architectures") or ()]
+        raise NotInspectableError(str(error)[:300], help=_look_at(directory)) from None
+    return dict(model_files.language_part(whole)), list(model_files.texts(whole.get("architectures")))
 
 
 def _layers(start: str | None, count: int) -> tuple[int, ...]:
     if start is None:
         return default(count)
-    return learned(drafter_files.drafter(start, None), count).layers
+    try:
+        return learned(drafter_files.drafter(start, None), count).layers
+    except OSError as error:
+        raise UsageError(f"--from {start}: {error.filename}: {error.strerror}", help=f"ls -l {start}") from None
+    except ValueError as error:
+        raise NotInspectableError(str(error)[:300], help=f"gpudiag drafter check {start}") from None
+
+
+def _look_at(directory: str) -> str:
+    return f"python3 -m json.tool {directory}/config.json"
 
 
 def _shape(target: dict[str, Any]) -> dict[str, Any]:
     """The drafter's layer has the shape of one of the target's."""
     shape = {key: target[key] for key in _SHAPE if target.get(key) is not None}
     heads = shape.get("num_attention_heads")
-    if not isinstance(heads, int) or not isinstance(shape.get("hidden_size"), int):
-        raise NotInspectableError("the target's config.json names no attention heads or no width", help="")
+    if not model_files.number(heads) or not model_files.number(shape.get("hidden_size")):
+        raise NotInspectableError(
+            "the target's config.json names no attention heads or no width", help="python3 -m json.tool DIR/config.json"
+        )
     shape.setdefault("num_key_value_heads", heads)
     shape.setdefault("head_dim", shape["hidden_size"] // heads)
     shape.setdefault("rms_norm_eps", 1e-6)

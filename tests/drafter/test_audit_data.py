@@ -236,6 +236,6 @@ def test_the_command_its_codes_and_that_it_keeps_texts_to_itself(tmp_path: Path,
     assert max(len(line) for line in out.splitlines()) <= 80
     assert main.run(["drafter", "audit-data", bad, "--show", "--ascii"]) == 1
     assert SECRET in capsys.readouterr().out
-    assert main.run(["drafter", "audit-data", str(tmp_path / "nowhere.jsonl")]) == 4
+    assert main.run(["drafter", "audit-data", str(tmp_path / "nowhere.jsonl")]) == 2
     (tmp_path / "empty.jsonl").touch()
     assert main.run(["drafter", "audit-data", str(tmp_path / "empty.jsonl")]) == 2

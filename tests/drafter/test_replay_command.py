@@ -11,7 +11,8 @@ import pytest
 
 from gpudiag.cli import main
 from gpudiag.doctor.interpreter import has_any
-from gpudiag.drafter import texts
+from gpudiag.drafter import texts, train
+from gpudiag.errors import GpudiagError, NotInspectableError, UsageError
 from tests.cli.test_schema import problems
 from tests.drafter import tiny
 from tests.drafter.conftest import Pair
@@ -94,6 +95,28 @@ def test_the_report_over_a_file(pair: Pair, tmp_path: Path, capsys: pytest.Captu
     assert main.run(["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert problems(report, schema, schema["$defs"]) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "said"),
+    [
+        (None, UsageError, "--from"),
+        ("[", NotInspectableError, "is no JSON: Expecting value"),
+        ("[]", NotInspectableError, "no JSON object"),
+    ],
+)
+def test_a_drafter_to_begin_with_that_cannot_be_read(
+    place: Path, config: str | None, error: type[GpudiagError], said: str
+) -> None:
+    start = place / "start"
+    start.mkdir()
+    if config is not None:
+        (start / "config.json").write_text(config)
+    plan = train.Plan(target=str(place / "target"), out=place / "out", start=str(start), steps=1)
+    with pytest.raises(error, match=said) as raised:
+        train.train(plan, texts.read(place / "texts.jsonl"), python=sys.executable, progress=lambda _: None)
+    assert str(start) in raised.value.message
+    assert str(start) in raised.value.help
 
 
 def lengths(result: dict[str, Any]) -> float:
