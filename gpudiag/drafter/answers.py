@@ -19,6 +19,7 @@ from gpudiag.drafter.prompts import Prompt
 from gpudiag.drafter.server import ServerInfo
 from gpudiag.drafter.texts import problem
 from gpudiag.errors import NotInspectableError
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.replay import Text
 
 _MOST_BYTES: Final = 64 << 20
@@ -152,8 +153,8 @@ def _post(info: ServerInfo, path: str, document: object, wish: Wish, headers: Ma
     except HttpError as error:
         raise _NoAnswerError(str(error)) from None
     try:
-        read = msgspec.json.decode(reply.body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        read = decode_json(reply.body)
+    except msgspec.DecodeError:
         read = None
     if reply.status != 200 or not isinstance(read, dict):
         # What the server says may quote the prompt; that a template is missing is all that is looked for.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -69,10 +69,6 @@ class DataAudit:
         self.counts = Counts()
         self._seen: set[bytes] = set()
         self._asked: set[bytes] = set()
-
-    def take_all(self, rows: Iterable[Row]) -> None:
-        for one in rows:
-            self.take(one)
 
     def take(self, one: Row) -> None:
         self.rows += 1

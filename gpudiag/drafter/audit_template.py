@@ -21,7 +21,6 @@ from gpudiag.drafter.conversations import Row
 from gpudiag.model.audit import AuditFact, AuditItem
 from gpudiag.model.reading import Ok, Reading, Unavailable
 
-SAMPLE: Final = 200
 _LIMIT_S: Final = 120.0
 _LOW: Final = 0.80
 _ENOUGH: Final = 1000

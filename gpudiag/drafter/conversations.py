@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gpudiag.model.decoding import decode_json
+
 MAX_LINE: Final = 64 << 20
 """Bytes of one line at most; a longer one counts as unreadable, and is not held in memory."""
 
@@ -65,8 +67,8 @@ def rows(path: Path) -> Iterator[Row]:
 def row(number: int, line: bytes) -> Row:
     """One line as a Row, whatever it holds."""
     try:
-        value = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        value = decode_json(line)
+    except msgspec.DecodeError:
         return Row(line=number, problem="no JSON")
     if not isinstance(value, dict):
         return Row(line=number, problem="no JSON object")

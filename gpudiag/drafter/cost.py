@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpudiag.drafter.bootstrap import estimate_of_two
-from gpudiag.drafter.formulas import each_for, extended, length_of, rate_for
+from gpudiag.drafter.formulas import each_for, extended, length_of, rate_for, ratio_of
 from gpudiag.model.speculation import (
     Acceptance,
     Cost,
@@ -49,7 +49,7 @@ def measured(
 
 def given(length: float, speedup: float, steps: int) -> Cost:
     """R from an acceptance length and a speed-up that somebody measured."""
-    ratio = length / speedup
+    ratio = ratio_of(length, speedup)
     return Cost(
         ratio=Estimate(value=ratio),
         speedup=Estimate(value=speedup),

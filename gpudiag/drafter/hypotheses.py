@@ -11,7 +11,8 @@ from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-AS_TRAINED: Final = "as trained"
+from gpudiag.model.replay import AS_TRAINED
+
 DRAWS: Final = 3
 """Random tensors that stand for one that is not known: enough to tell what every one of them predicts from what one does."""
 

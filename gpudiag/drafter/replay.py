@@ -13,9 +13,9 @@ from msgspec import Struct
 from gpudiag.doctor import drafter_files, model_files
 from gpudiag.drafter import fit, splits, torch_child, walk
 from gpudiag.drafter.fit import Measured, Table
-from gpudiag.drafter.hypotheses import AS_TRAINED, Hypothesis, hypotheses
+from gpudiag.drafter.hypotheses import Hypothesis, hypotheses
 from gpudiag.errors import NotInspectableError, UsageError
-from gpudiag.model.replay import DraftCounts, Replay, Text
+from gpudiag.model.replay import AS_TRAINED, DraftCounts, Replay, Text
 from gpudiag.rules.drafter.aux_layers import learned
 
 GREEDY: Final = 0.97
@@ -99,9 +99,12 @@ def _known(order: Order) -> tuple[Hypothesis, ...]:
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}", help="a directory with config.json and .safetensors") from None
     except ValueError as error:
-        raise NotInspectableError(str(error)[:300], help="") from None
+        raise NotInspectableError(str(error)[:300], help=f"gpudiag drafter check {order.draft} --target {order.target}") from None
     if not target.layers:
-        raise NotInspectableError(f"{order.target}/config.json does not say how many layers the model has", help="")
+        raise NotInspectableError(
+            f"{order.target}/config.json does not say how many layers the model has",
+            help=f"python3 -m json.tool {order.target}/config.json",
+        )
     config = drafter.config
     learnt = order.layers or learned(drafter, target.layers).layers
     # vLLM takes a speculators file without the flag as if it were set.

@@ -6,7 +6,7 @@ import platform
 from datetime import UTC, datetime
 from typing import Final
 
-from gpudiag.model.replay import Replay, ReplayReport
+from gpudiag.model.replay import AS_TRAINED, Replay, ReplayReport
 from gpudiag.model.report import Cost, NotRead, ReportedFinding, Verdict
 from gpudiag.rules.drafter import replayed
 from gpudiag.rules.verdict import verdict_of, verdict_without_finding
@@ -49,7 +49,7 @@ def _without(replay: Replay) -> Verdict:
 def _harmless(replay: Replay) -> str:
     """A fault that changes next to nothing and explains the few rounds that differ; in bfloat16 they may differ by themselves."""
     best = replay.candidates[0]
-    trained = next(c for c in replay.candidates if c.name == replayed.AS_TRAINED)
+    trained = next(c for c in replay.candidates if c.name == AS_TRAINED)
     if best.agrees is None or trained.agrees is None or best.agrees < _ALL or best.agrees - trained.agrees < 1 - _ALL:
         return ""
     return f"{100 * (1 - trained.agrees):.1f} % of the rounds differ, and would not if {best.says}: it costs little here"

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from gpudiag.errors import UsageError
+from gpudiag.model.decoding import decode_json
 from gpudiag.model.replay import TEXTS_SCHEMA, Text
 
 _MOST_BYTES: Final = 4 << 30
@@ -17,7 +18,6 @@ _MOST_VOCABULARY: Final = 1 << 24
 _HELP: Final = (
     'a line is {"ids": [...], "prompt": tokens of the prompt}; gpudiag drafter replay URL --save FILE writes such files'
 )
-_decoder = msgspec.json.Decoder(Text)
 _encoder = msgspec.json.Encoder()
 
 
@@ -37,8 +37,8 @@ def read(path: Path) -> tuple[Text, ...]:
 
 def _checked(line: bytes, number: int, path: Path) -> Text:
     try:
-        text = _decoder.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
+        text = decode_json(line, Text)
+    except msgspec.DecodeError as error:
         raise UsageError(f"{path}:{number}: {str(error)[:200]}", help=_HELP) from None
     fault = problem(text)
     if fault:

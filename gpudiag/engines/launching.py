@@ -26,7 +26,6 @@ class Dialect(Struct, frozen=True, kw_only=True):
     data_parallel: tuple[str, ...]
     nodes: tuple[str, ...]
     max_running: tuple[str, ...]
-    served_name: tuple[str, ...] = ("--served-model-name",)
     speculation: tuple[str, ...]
     """Any of these on a command line: whoever wrote it decides about speculation."""
     default_port: int

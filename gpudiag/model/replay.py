@@ -56,6 +56,10 @@ class DraftCounts(Struct, frozen=True, kw_only=True):
         return tuple(n / r if r else None for n, r in zip(self.at, reached, strict=True))
 
 
+AS_TRAINED: Final = "as trained"
+"""The candidate that is no fault."""
+
+
 class Candidate(Struct, frozen=True, kw_only=True):
     """One way in which the drafter may be served, and how well it explains what was measured."""
 

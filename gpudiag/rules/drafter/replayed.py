@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from gpudiag.model.finding import Culprit, Evidence, Finding, Severity
-from gpudiag.model.replay import Candidate, DraftCounts, Replay, Section
+from gpudiag.model.replay import AS_TRAINED, Candidate, DraftCounts, Replay, Section
 from gpudiag.rules.base import Rule, finding
 
-AS_TRAINED: Final = "as trained"
 RIVAL_TIMES: Final = 20.0
 """A way of serving that is less than so many times less likely than the best cannot be told from it."""
 _CLEAR_TIMES: Final = 1000.0
