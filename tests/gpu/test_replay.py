@@ -2,7 +2,8 @@
 
 h200x2: this suite's own scenarios (tests/gpu/test_scenarios.py), recorded by `gpudiag attach --record`, two looks each, those
 named -confirmed three. h200x2_armed: ranks asked for their flight recorder; h200x2_dumped: armed ranks, with `--kernel-dump`.
-h200x2_sglang: SGLang 0.5.17 --tp 2 with EAGLE-3 (tests/gpu/serve.py), attached to while it ran. converted: earlier evidence of
+h200x2_sglang: SGLang 0.5.17 --tp 2 with EAGLE-3 (tests/gpu/serve.py), attached to while it ran; launched_: what the supervisor of
+`gpudiag launch` recorded by itself (tests/gpu/launch.py). converted: earlier evidence of
 the same machine in another form, with one look at /proc and two at NCCL where both were kept; what was read once is in the last
 look only, so 'insufficient' is a right answer there.
 """
@@ -250,3 +251,35 @@ def test_the_report_names_gpus_and_counts() -> None:
     claims = [e.claim for f in report.findings for e in f.evidence]
     assert any("launched AllReduce up to number 21" in claim and "up to 20" in claim for claim in claims)
     assert msgspec.json.encode(report)
+
+
+def test_what_a_dead_rank_left_and_then_ended_does_not_cost_the_report() -> None:
+    """`gpudiag launch` looked while a compile worker, orphaned by the kill, was on its way out."""
+    recording = load(RECORDINGS / "h200x2_sglang" / "launched_killed.gpudiag")
+    (report,) = reports_of(recording.observation, command="explain", logs=recording.logs)
+    assert (report.verdict.code, [c.rank for c in report.verdict.culprits]) == ("GPD210", [1])
+
+
+def test_a_first_request_that_waits_for_a_compiler() -> None:
+    """The canary of `gpudiag launch`, 8 s old: ninja builds a kernel below rank 1, and rank 0 waits for its lock."""
+    report = judged(observation(RECORDINGS / "h200x2_sglang" / "launched_compiling.gpudiag"))
+    assert report.target is not None
+    assert (report.verdict.code, report.target.state) == ("GPD314", "slow")
+
+
+def unanswered_for(snapshot: Snapshot, age_ms: int) -> Snapshot:
+    """As if every request had come long ago and no byte had gone out since: an answer that is not streamed."""
+    assert isinstance(snapshot.sockets, Ok)
+    sockets = [
+        replace(s, bytes_sent=0, bytes_received=400, last_received_ms=age_ms, last_sent_ms=age_ms + 5) if s.family == "tcp" else s
+        for s in snapshot.sockets.value
+    ]
+    return replace(snapshot, sockets=replace(snapshot.sockets, value=tuple(sockets)))
+
+
+def test_ranks_that_launch_collectives_are_no_livelock() -> None:
+    seen = observation(RECORDINGS / "h200x2_sglang" / "serving_confirmed.gpudiag")
+    long = Observation(snapshots=tuple(unanswered_for(s, 45_000) for s in seen.snapshots))
+    assert [f.code for f in judged(long).findings if f.code == "GPD321"] == []
+    blind = each(long, no_nccl)
+    assert [f.code for f in judged(blind).findings if f.code == "GPD321"] == ["GPD321"]

@@ -20,7 +20,7 @@ MIN_AGE_S = 30.0
 def evaluate(picture: Picture) -> Iterator[Finding]:
     demand = picture.demand
     old = demand.why == "client" and demand.age_s is not None and demand.age_s >= MIN_AGE_S
-    if not old or not picture.long_look or _sent(picture) != 0:
+    if not old or not picture.long_look or _sent(picture) != 0 or _compiles(picture) or _launches(picture):
         return
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
     active = [m for m in ranks if picture.motion(m.pid, m.pid) in AWAKE]
@@ -51,6 +51,20 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             ),
         ),
     )
+
+
+def _compiles(picture: Picture) -> bool:
+    """Whether a compiler works, or has just ended, below the server: then a request waits for a kernel."""
+    compilers = [m.pid for m in picture.server.members if m.role == "compiler"]
+    return any(not picture.index.alive(pid) or picture.motion(pid, pid) in AWAKE for pid in compilers)
+
+
+def _launches(picture: Picture) -> bool:
+    """Whether ranks launched collectives between the looks: one that answers without streaming computes step after step.
+
+    Counts that stand still say nothing: those of a captured graph never move.
+    """
+    return any(end.before is not None and not end.unmoved for group in picture.communicators for end in group.ends)
 
 
 def _waits_for_work_at_hand(picture: Picture, cause: Cause) -> bool:
