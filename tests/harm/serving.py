@@ -1,12 +1,12 @@
 """Whether watching a serving vLLM does it any harm: failed requests, tokens a second, threads seen stopped, growth of gpudiag.
 
-    python -m tests.harm.serving --vllm VENV --model DIR [--minutes 10] [--attaches 200] [--clients 4]
+    python -m tests.harm.serving --vllm VENV --model DIR [--minutes 10] [--pairs 4] [--attaches 200] [--clients 4]
     python -m tests.harm.serving --pid PID --url http://127.0.0.1:8000 --name MODEL ...
 
 Clients ask for completions all the time. Legs alternate: without gpudiag, watched once a second by the collector of the
-terminal interface, without, watched. Then one attach after another. Meanwhile the state of every thread of the server is
-sampled some hundred times a second. Prints one JSON object; exits 1 if a request failed, a thread was seen stopped or
-traced, or gpudiag kept more descriptors or memory at the end than after its first minute.
+terminal interface, without, watched, as many pairs as asked for. Then one attach after another. Meanwhile the state of every
+thread of the server is read over and over. Prints one JSON object (and each leg to stderr as it ends); exits 1 if a request
+failed, a thread was seen stopped or traced, or gpudiag kept more descriptors or memory at the end than after its first minute.
 
 VENV holds vLLM (0.32 for the CPU was used); the server is started on the CPU with two ranks and ended afterwards.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
 import statistics
@@ -39,8 +40,8 @@ SETTLED_S = 60.0
 """gpudiag's own size is compared from here on: caches fill in the first minute."""
 MORE_MIB = 8.0
 MORE_FDS = 2
-NOISE = 0.10
-"""Two legs without gpudiag on a busy machine differ by as much; shown beside the result, and no reason to fail."""
+T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+"""Student's t for two-sided 95 %, by degrees of freedom."""
 SAMPLE_EVERY_S = 0.003
 
 
@@ -194,6 +195,7 @@ def leg(load: Load, root: int, seconds: float, *, watched: bool) -> dict[str, An
     if watcher:
         watcher.close()
         found |= {"looks": watcher.frames, "growth": growth(watcher.sizes, min(SETTLED_S, seconds / 3))}
+    print(json.dumps(found), file=sys.stderr, flush=True)
     return found
 
 
@@ -209,10 +211,20 @@ def growth(sizes: list[tuple[float, int, float]], settled_s: float) -> dict[str,
     return {"fds": fds, "mib": round(mib, 1), "at_end_mib": round(last[-1][2], 1)}
 
 
+def change(legs: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """By how many percent a watched leg is faster than the one before it: mean of the pairs, and its 95 % interval."""
+    rates = [x["tokens_per_s"] for x in legs]
+    shares = [100 * (watched / free - 1) for free, watched in zip(rates[::2], rates[1::2], strict=True) if free]
+    if len(shares) - 1 not in T_975:
+        return None
+    mean, half = statistics.mean(shares), T_975[len(shares) - 1] * statistics.stdev(shares) / math.sqrt(len(shares))
+    return {"mean_percent": round(mean, 2), "interval_95": [round(mean - half, 2), round(mean + half, 2)], "pairs": len(shares)}
+
+
 def attaches(root: int, count: int) -> dict[str, Any]:
     """One attach after another."""
     times, codes = [], []
-    for _ in range(count):
+    for number in range(1, count + 1):
         began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "gpudiag", "attach", str(root), "--json", "--fail-on", "never"], stdout=subprocess.PIPE
@@ -220,6 +232,7 @@ def attaches(root: int, count: int) -> dict[str, Any]:
         times.append(time.monotonic() - began)
         said = json.loads(done.stdout)["verdict"] if done.stdout else {"code": f"exit {done.returncode}", "severity": "error"}
         codes.append(f"{said['code'] or said['status']}")
+        print(f"attach {number}: {codes[-1]}, {times[-1]:.1f} s", file=sys.stderr, flush=True)
     return {
         "count": count,
         "median_s": round(statistics.median(times), 2) if times else None,
@@ -272,22 +285,27 @@ def _answers(url: str) -> bool:
 
 
 def measure(root: int, url: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
-    seconds = options.minutes * 60 / 2
+    seconds = options.minutes * 60 / options.pairs
+    began = time.monotonic()
     with StopSampler(root) as sampler, Load(url, name, options.clients) as load:
         load_before = os.getloadavg()[0]
         complete(url, name)
-        legs = [leg(load, root, seconds, watched=watched) for watched in (False, True, False, True)]
+        legs = [leg(load, root, seconds, watched=watched) for watched in (False, True) * options.pairs]
         one_by_one = attaches(root, options.attaches)
-    free = [x["tokens_per_s"] for x in legs if not x["watched"]]
-    watched = [x["tokens_per_s"] for x in legs if x["watched"]]
+    took_s = time.monotonic() - began
     return {
+        "leg_s": round(seconds, 1),
         "legs": legs,
-        "throughput_lost": round(1 - sum(watched) / sum(free), 4) if sum(free) else None,
-        "noise": round(abs(free[0] - free[1]) / max(free), 4) if max(free) else None,
+        "watched_against_not": change(legs),
         "attaches": one_by_one,
         "requests": load.answered,
         "failed": load.failed,
-        "thread_states": {"looks": sampler.looks, "threads": sampler.threads, "stopped": sampler.stopped},
+        "thread_states": {
+            "looks_per_s": round(sampler.looks / took_s, 1),
+            "looks": sampler.looks,
+            "threads": sampler.threads,
+            "stopped": sampler.stopped,
+        },
         "load_average": round(load_before, 1),
     }
 
@@ -306,7 +324,8 @@ def main() -> int:
     parser.add_argument("--pid", type=int, help="a server that runs already")
     parser.add_argument("--url")
     parser.add_argument("--name", default="tiny")
-    parser.add_argument("--minutes", type=float, default=10.0, help="watched time, in two legs")
+    parser.add_argument("--minutes", type=float, default=10.0, help="watched time, all legs together")
+    parser.add_argument("--pairs", type=int, default=4, choices=range(1, 11), help="legs without gpudiag and watched")
     parser.add_argument("--attaches", type=int, default=200)
     parser.add_argument("--clients", type=int, default=4)
     options = parser.parse_args()
