@@ -25,6 +25,8 @@ from gpudiag.model.report import Report
 from gpudiag.model.run import LaunchPlan, RunProgress
 from tests.launch.launching import Launched, alive, free_port, launched
 from tests.servers import environments
+from tests.support import processes
+from tests.support.processes import wait_until
 
 Engine = Literal["vllm", "sglang"]
 
@@ -120,22 +122,26 @@ def _sglang(python: Path, model: Path, port: int, tensor_parallel: int) -> tuple
     return argv, {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": _binding(tensor_parallel)}
 
 
+def _titled(pid: int, title: str) -> bool:
+    try:
+        return processes.title(pid) == title
+    except OSError:
+        return False
+
+
 class Server(Launched):
     """A real server that was launched."""
 
     def member(self, title: str, limit_s: float = START_S) -> int:
         """The pid of the process with this title, once there is one: 'VLLM::Worker_TP1', 'sglang::scheduler_TP1'."""
-        deadline = time.monotonic() + limit_s
-        while time.monotonic() < deadline:
-            for pid in self.family:
-                try:
-                    words = Path(f"/proc/{pid}/cmdline").read_bytes()
-                except OSError:
-                    continue
-                if words.rstrip(b"\0 ").decode(errors="replace").strip() == title:
-                    return pid
-            time.sleep(0.05)
-        raise AssertionError(f"no process {title}; {self.progress}")
+        found: list[int] = []
+
+        def there() -> bool:
+            found[:] = [pid for pid in self.family if _titled(pid, title)]
+            return bool(found)
+
+        wait_until(there, f"a process {title}", limit_s)
+        return found[0]
 
     def serving(self) -> None:
         """Until it is ready."""
@@ -167,10 +173,7 @@ class Server(Launched):
     def after_its_end(self) -> Report:
         """The report on a server that ends by itself, which must be there soon after its root has gone."""
         root = self.started.server_pid
-        deadline = time.monotonic() + START_S
-        while alive(root):
-            assert time.monotonic() < deadline, self.progress
-            time.sleep(0.05)
+        wait_until(lambda: not alive(root), "the end of the server", START_S)
         ended = time.monotonic()
         return self.verdict_within(lambda p: p.state in ("crashed", "killed", "stopped"), ended, "the end is judged")
 
