@@ -29,4 +29,7 @@ def frame(answer: Answer) -> bytes:
 
 def decode(body: bytes) -> Answer:
     """The inverse of `frame`, without the length. Raises msgspec.MsgspecError."""
-    return msgspec.msgpack.decode(body, type=Answer)
+    try:
+        return msgspec.msgpack.decode(body, type=Answer)
+    except RecursionError as error:
+        raise msgspec.DecodeError("nested too deeply") from error

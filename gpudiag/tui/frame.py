@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +12,8 @@ from gpudiag.model.log import ServerLog
 from gpudiag.model.report import Report
 from gpudiag.model.run import RunManifest, RunProgress
 from gpudiag.model.snapshot import Observation, Snapshot
+
+T = TypeVar("T")
 
 _LEVEL: Final = 1
 """Of compression: looks at alike ranks shrink to a tenth at once, and more effort would be paid at every look."""
@@ -98,10 +100,13 @@ def pack(details: Details) -> bytes:
 
 
 def unpack(packed: bytes) -> Details:
-    """The details of a frame. Costs a millisecond for each 200 kB of them: only for what is on the screen."""
+    """The details of a frame. Costs a millisecond for each 200 kB of them: only for what is on the screen.
+
+    Raises what `decode` does.
+    """
     if not packed:
         return Details()
-    return _details_decoder.decode(_inflate(packed))
+    return _decode(_details_decoder, packed)
 
 
 def encode(message: Message) -> bytes:
@@ -110,7 +115,15 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    return _message_decoder.decode(_inflate(data))
+    """The reverse of `encode`. Raises ValueError, msgspec.DecodeError among it, or zlib.error for anything else."""
+    return _decode(_message_decoder, data)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(_inflate(data))
+    except RecursionError as error:
+        raise msgspec.DecodeError("nested too deeply") from error
 
 
 def _inflate(data: bytes) -> bytes:

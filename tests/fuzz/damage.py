@@ -6,6 +6,7 @@ import random
 import resource
 import time
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,7 +22,15 @@ ODD = (
     b"[" * 3000, b'{"a":' * 2000, b"A" * 5000, "\u202e\u2066".encode(), b"\x80\x02c__builtin__\neval\n", b"cos\nsystem\n",
 )  # fmt: skip
 
-DEEP = (b"[" * 100_000, b'{"a":' * 50_000, b"(" * 100_000, b"\x80\x02" + b"](" * 100_000, b"a = " + b"[" * 50_000)
+DEEP = (
+    b"[" * 100_000,
+    b'{"a":' * 50_000,
+    b"(" * 100_000,
+    b"\x80\x02" + b"](" * 100_000,
+    b"a = " + b"[" * 50_000,
+    b"\x81\xa1a" + b"\x91" * 100_000,
+    zlib.compress(b"\x82\xa4type\xa4note\xa1a" + b"\x91" * 100_000),
+)
 """Nested far deeper than any of these formats is."""
 
 MEMORY_BYTES = 2 << 30
