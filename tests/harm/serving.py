@@ -1,12 +1,13 @@
 """Whether watching a serving vLLM does it any harm: failed requests, tokens a second, threads seen stopped, growth of gpudiag.
 
-    python -m tests.harm.serving --vllm VENV --model DIR [--minutes 10] [--pairs 4] [--attaches 200] [--clients 4]
+    python -m tests.harm.serving --vllm VENV --model DIR [--pairs 4] [--leg 60] [--minutes 10] [--attaches 200]
     python -m tests.harm.serving --pid PID --url http://127.0.0.1:8000 --name MODEL ...
 
 Clients ask for completions all the time. Legs alternate: without gpudiag, watched once a second by the collector of the
-terminal interface, without, watched, as many pairs as asked for. Then one attach after another. Meanwhile the state of every
-thread of the server is read over and over. Prints one JSON object (and each leg to stderr as it ends); exits 1 if a request
-failed, a thread was seen stopped or traced, or gpudiag kept more descriptors or memory at the end than after its first minute.
+terminal interface, without, watched, as many pairs as asked for. Then one long watch, and one attach after another beside it.
+All the time the state of every thread of the server is read over and over. Prints one JSON object (and each part to stderr as it
+ends); exits 1 if a request failed, a thread was seen stopped or traced, or the watch held more descriptors or memory at its end
+than after its first minute.
 
 VENV holds vLLM (0.32 for the CPU was used); the server is started on the CPU with two ranks and ended afterwards.
 """
@@ -43,6 +44,7 @@ MORE_FDS = 2
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """Student's t for two-sided 95 %, by degrees of freedom."""
 SAMPLE_EVERY_S = 0.003
+MEASURE_EVERY_S = 3.0
 
 
 class Load:
@@ -186,15 +188,29 @@ def leg(load: Load, root: int, seconds: float, *, watched: bool) -> dict[str, An
     """Tokens a second over one leg."""
     watcher = Watcher(root) if watched else None
     tokens, began = load.tokens, time.monotonic()
-    while time.monotonic() - began < seconds:
-        time.sleep(min(5.0, seconds / 4))
-        if watcher:
-            watcher.measure()
+    time.sleep(seconds)
     rate = (load.tokens - tokens) / (time.monotonic() - began)
     found: dict[str, Any] = {"watched": watched, "tokens_per_s": round(rate, 2)}
     if watcher:
         watcher.close()
-        found |= {"looks": watcher.frames, "growth": growth(watcher.sizes, min(SETTLED_S, seconds / 3))}
+        found["looks"] = watcher.frames
+    return told(found)
+
+
+def watch(root: int, seconds: float, count: int) -> dict[str, Any]:
+    """A watch of so many seconds, or until the attaches beside it are over if that is later; how gpudiag's size changed."""
+    watcher, began, beside = Watcher(root), time.monotonic(), Attaches(root, count)
+    while beside.running or time.monotonic() - began < seconds:
+        time.sleep(MEASURE_EVERY_S)
+        watcher.measure()
+    took_s = time.monotonic() - began
+    watcher.close()
+    size = growth(watcher.sizes, min(SETTLED_S, took_s / 3))
+    return told({"seconds": round(took_s), "looks": watcher.frames, "growth": size, "attaches": beside.found})
+
+
+def told(found: dict[str, Any]) -> dict[str, Any]:
+    """The same, said on stderr, so that a run cut short leaves its figures."""
     print(json.dumps(found), file=sys.stderr, flush=True)
     return found
 
@@ -221,23 +237,34 @@ def change(legs: list[dict[str, Any]]) -> dict[str, Any] | None:
     return {"mean_percent": round(mean, 2), "interval_95": [round(mean - half, 2), round(mean + half, 2)], "pairs": len(shares)}
 
 
-def attaches(root: int, count: int) -> dict[str, Any]:
-    """One attach after another."""
-    times, codes = [], []
-    for number in range(1, count + 1):
-        began = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-m", "gpudiag", "attach", str(root), "--json", "--fail-on", "never"], stdout=subprocess.PIPE
-        )
-        times.append(time.monotonic() - began)
-        said = json.loads(done.stdout)["verdict"] if done.stdout else {"code": f"exit {done.returncode}", "severity": "error"}
-        codes.append(f"{said['code'] or said['status']}")
-        print(f"attach {number}: {codes[-1]}, {times[-1]:.1f} s", file=sys.stderr, flush=True)
-    return {
-        "count": count,
-        "median_s": round(statistics.median(times), 2) if times else None,
-        "said": {code: codes.count(code) for code in sorted(set(codes))},
-    }
+class Attaches:
+    """One attach after another, until there were so many."""
+
+    def __init__(self, root: int, count: int) -> None:
+        self._root, self._count = root, count
+        self._times: list[float] = []
+        self._said: list[str] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def found(self) -> dict[str, Any]:
+        said = {words: self._said.count(words) for words in sorted(set(self._said))}
+        median_s = round(statistics.median(self._times), 2) if self._times else None
+        return {"count": len(self._times), "median_s": median_s, "said": said}
+
+    def _run(self) -> None:
+        command = [sys.executable, "-m", "gpudiag", "attach", str(self._root), "--json", "--fail-on", "never"]
+        for _ in range(self._count):
+            began = time.monotonic()
+            done = subprocess.run(command, stdout=subprocess.PIPE)
+            self._times.append(time.monotonic() - began)
+            verdict = json.loads(done.stdout)["verdict"] if done.stdout else {"status": f"exit {done.returncode}"}
+            self._said.append(str(verdict.get("code") or verdict["status"]))
 
 
 @contextlib.contextmanager
@@ -285,19 +312,18 @@ def _answers(url: str) -> bool:
 
 
 def measure(root: int, url: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
-    seconds = options.minutes * 60 / options.pairs
     began = time.monotonic()
     with StopSampler(root) as sampler, Load(url, name, options.clients) as load:
         load_before = os.getloadavg()[0]
         complete(url, name)
-        legs = [leg(load, root, seconds, watched=watched) for watched in (False, True) * options.pairs]
-        one_by_one = attaches(root, options.attaches)
+        legs = [leg(load, root, options.leg, watched=watched) for watched in (False, True) * options.pairs]
+        watched = watch(root, options.minutes * 60, options.attaches)
     took_s = time.monotonic() - began
     return {
-        "leg_s": round(seconds, 1),
+        "leg_s": options.leg,
         "legs": legs,
         "watched_against_not": change(legs),
-        "attaches": one_by_one,
+        "watch": watched,
         "requests": load.answered,
         "failed": load.failed,
         "thread_states": {
@@ -311,8 +337,8 @@ def measure(root: int, url: str, name: str, options: argparse.Namespace) -> dict
 
 
 def harmless(found: dict[str, Any]) -> bool:
-    grown = [x["growth"] for x in found["legs"] if x.get("growth")]
-    small = all(g["fds"] <= MORE_FDS and g["mib"] <= MORE_MIB for g in grown)
+    grown = found["watch"]["growth"]
+    small = grown is not None and grown["fds"] <= MORE_FDS and grown["mib"] <= MORE_MIB
     return not found["failed"] and not found["thread_states"]["stopped"] and small
 
 
@@ -324,7 +350,8 @@ def main() -> int:
     parser.add_argument("--pid", type=int, help="a server that runs already")
     parser.add_argument("--url")
     parser.add_argument("--name", default="tiny")
-    parser.add_argument("--minutes", type=float, default=10.0, help="watched time, all legs together")
+    parser.add_argument("--minutes", type=float, default=10.0, help="the long watch")
+    parser.add_argument("--leg", type=float, default=60.0, help="seconds of each leg")
     parser.add_argument("--pairs", type=int, default=4, choices=range(1, 11), help="legs without gpudiag and watched")
     parser.add_argument("--attaches", type=int, default=200)
     parser.add_argument("--clients", type=int, default=4)
