@@ -4,6 +4,7 @@
 #   make demo      hang a small real server here and diagnose it    (SCENARIO=lock-cycle for another one)
 #   make test      all tests                                        (PYTEST_ARGS='-n0 -k graph', TORCH= to do without torch)
 #   make test-servers   real vLLM and SGLang on this CPU, broken on purpose: half an hour, 8 GB of disk   (SERVERS_ARGS='-m few')
+#   make loop      train a drafter for a real vLLM here, serve it, measure and replay it   (ENGINE=sglang PYTHON_OF=path TARGET=dir)
 #   make check     lint, types, import rules, packaging
 #   make accuracy  how often it is right about faults that were planted   (RUNS=3)
 #   make fuzz      damaged input for every parser                   (SECONDS=300)
@@ -14,11 +15,16 @@
 #   make clean     remove the environment and the caches
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-servers check accuracy fuzz harm manual bench format clean rebuild
+.PHONY: help demo test test-servers loop check accuracy fuzz harm manual bench format clean rebuild
 
 VENV ?= .venv
 SCENARIO ?=
 SERVERS_ARGS ?= -m servers
+ENGINE ?= vllm
+PYTHON_OF ?=
+TARGET ?=
+LOOP ?= drafter-loop.out
+LOOP_ARGS ?=
 RUNS ?= 3
 SECONDS ?= 300
 PYTEST_ARGS ?= -n 2
@@ -54,6 +60,11 @@ test: $(TEST_READY)
 test-servers: $(TEST_READY)
 	$(BIN)/python -m tests.servers.environments
 	GPUDIAG_SERVER_TESTS=yes $(BIN)/python -m pytest -n0 tests/servers $(SERVERS_ARGS)
+
+# An engine of one's own (PYTHON_OF) instead of the one of test-servers, which is a CPU build; SGLang needs a GPU for EAGLE-3.
+loop: $(TEST_READY)
+	$(BIN)/python -m tests.servers.drafter_loop --engine $(ENGINE) --out $(LOOP) $(if $(PYTHON_OF),--python $(PYTHON_OF)) \
+	    $(if $(TARGET),--target $(TARGET)) $(LOOP_ARGS)
 
 check: $(TEST_READY)
 	$(BIN)/ruff check .
