@@ -26,6 +26,8 @@ from gpudiag.model.run import ENDED, PhaseProgress, RunProgress
 EVERY_S: Final = 0.5
 STILL_S: Final = 15.0
 """So often a phase that goes on says so."""
+SILENT_S: Final = 20.0
+"""The supervisor replaces progress.json each second."""
 _MOST_BYTES: Final = 64 << 20
 
 Say = Callable[[str], None]
@@ -39,11 +41,15 @@ def follow(started: Started, *, say: Say, show: Say, detach: bool) -> int:
     """
     run = RunDirectory(started.run)
     teller = _Teller(run, say, show)
-    pidfd = open_pidfd(started.supervisor_pid)
+    silent = False
+    pidfd, server = open_pidfd(started.supervisor_pid), open_pidfd(started.server_pid)
     try:
         with _passing_on(pidfd, say) as interrupted:
             while True:
                 progress = run.progress()
+                if not silent and progress is not None and time.time() - progress.at > SILENT_S:
+                    silent = True
+                    say(_silent(started))
                 if progress is not None:
                     teller.tell(progress)
                     if progress.state in ENDED and _gone(pidfd):
@@ -52,12 +58,17 @@ def follow(started: Started, *, say: Say, show: Say, detach: bool) -> int:
                         say(f"detached; the server runs on and ends with: kill {started.supervisor_pid}")
                         return ExitCode.OK
                 if _gone(pidfd):
-                    say(f"the supervisor (pid {started.supervisor_pid}) is gone; see {run.supervisor_log}")
-                    return ExitCode.INTERNAL
+                    progress = run.progress()
+                    if progress is not None and progress.state in ENDED:
+                        continue
+                    say(_without_supervisor(started, server_lives=not _gone(server)))
+                    say(f"log and evidence: {run.path}")
+                    return ExitCode.NOT_INSPECTABLE
                 time.sleep(EVERY_S)
     finally:
-        if pidfd is not None:
-            os.close(pidfd)
+        for fd in (pidfd, server):
+            if fd is not None:
+                os.close(fd)
 
 
 class _Teller:
@@ -131,6 +142,8 @@ def _passing_on(pidfd: int | None, say: Say) -> Iterator[list[int]]:
         if pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, number)
+                # One that was stopped would never see it.
+                signal.pidfd_send_signal(pidfd, signal.SIGCONT)
         say("ending the server; once more to kill it" if len(came) == 1 else "killing the server")
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -139,6 +152,22 @@ def _passing_on(pidfd: int | None, say: Say) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _silent(started: Started) -> str:
+    return (
+        f"no news of the supervisor (pid {started.supervisor_pid}) for {SILENT_S:.0f} s: it is stopped, or the disk is full; "
+        f"kill -CONT {started.supervisor_pid}, df -h {started.run}"
+    )
+
+
+def _without_supervisor(started: Started, *, server_lives: bool) -> str:
+    """Nothing is said of why: it cannot be known from here."""
+    gone = f"the supervisor (pid {started.supervisor_pid}) is gone"
+    if not server_lives:
+        return f"{gone}, and so is the server"
+    pid = started.server_pid
+    return f"{gone}; the server runs on and nobody watches it: gpudiag attach {pid}; end it with: kill {pid}"
 
 
 def _gone(pidfd: int | None) -> bool:

@@ -54,7 +54,7 @@ def start(plan: LaunchPlan, options: SuperviseOptions) -> Started:
         os.close(far)
         far = -1
         # Over a pipe and not over a file: the plan may hold keys.
-        begun = _begun(child, msgspec.json.encode(Request(plan=plan, options=options)), near)
+        begun = _begun(child, msgspec.json.encode(Request(plan=plan, options=options)), near, run)
     finally:
         os.close(near)
         if far >= 0:
@@ -67,14 +67,14 @@ def start(plan: LaunchPlan, options: SuperviseOptions) -> Started:
     return Started(run=run.path, supervisor_pid=child.pid, server_pid=begun.server_pid)
 
 
-def _begun(child: subprocess.Popen[bytes], request: bytes, answer: int) -> Begun:
+def _begun(child: subprocess.Popen[bytes], request: bytes, answer: int, run: RunDirectory) -> Begun:
     with contextlib.suppress(BrokenPipeError), cast("IO[bytes]", child.stdin) as to:
         to.write(request)
     if not select.select([answer], [], [], BEGIN_S)[0]:
         raise GpudiagError(f"the supervisor (pid {child.pid}) did not start the server within {BEGIN_S:g} s", help="uptime")
     said = os.read(answer, _ANSWER_BYTES)
     if not said:
-        raise GpudiagError("the supervisor ended before it started the server", help="look into supervisor.log of the run")
+        raise GpudiagError("the supervisor ended before it started the server", help=f"cat {run.supervisor_log}")
     return msgspec.json.decode(said, type=Begun)
 
 

@@ -55,7 +55,7 @@ def with_amount(phase: PhaseProgress, amount: Amount) -> PhaseProgress:
 
 def sentence(of: Situation) -> str:
     """'loading weights: 312 of 547 GB, 21.0 GB/s, 11 s left'."""
-    verdict = f": {_verdict(of.told)}" if of.told is not None else ""
+    verdict = f": {_verdict(of.told)}" if of.told is not None and of.told.title else ""
     if of.state == "stalled":
         return f"{DOING[of.phase.phase]} stalled{verdict}"
     if of.state == "crashed":

@@ -18,6 +18,7 @@ import msgspec
 
 from gpudiag.collect.deadline import Guard
 from gpudiag.launch import history
+from gpudiag.launch.carry_on import carry_on
 from gpudiag.launch.counters import Counters
 from gpudiag.launch.desk import Desk
 from gpudiag.launch.ending import Ending
@@ -199,7 +200,8 @@ class Supervisor:
         left = [t.name for t in self.tree.alive]
         if left:
             self._say(f"gpudiag could not end {', '.join(left)}: state D, or of another user")
-        self.write_progress()
+        with carry_on():
+            self.write_progress()
 
     def _follow_log(self) -> None:
         text = self.tail.read()
@@ -315,5 +317,5 @@ class Supervisor:
         self._say(f"{SAW}{name} (pid {tracked.pid}{of_rank}) end with exit code {tracked.status}")
 
     def _say(self, text: str) -> None:
-        with open(self.run.events_log, "a", encoding="utf-8", errors="backslashreplace") as log:
+        with carry_on(), open(self.run.events_log, "a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} INFO {clean(text)}\n")

@@ -5,9 +5,9 @@ It has a session of its own, so that neither the loss of a terminal nor the end 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,12 +16,14 @@ from typing import Final
 import msgspec
 
 from gpudiag.collect.deadline import Guard
-from gpudiag.errors import GpudiagError
+from gpudiag.errors import GpudiagError, UsageError
 from gpudiag.launch import server_process
+from gpudiag.launch.carry_on import carry_on
 from gpudiag.launch.kernel import adopt_orphans
 from gpudiag.launch.run_directory import RunDirectory
 from gpudiag.launch.signals import Signals
 from gpudiag.launch.supervisor import Request, Supervisor
+from gpudiag.model.run import LaunchPlan
 
 STARTING_TICK_S: Final = 0.5
 SERVING_TICK_S: Final = 1.0
@@ -56,20 +58,10 @@ def watch(supervisor: Supervisor, signals: Signals) -> None:
         if told is not None:
             supervisor.told_by(told)
         if ended or told is not None or time.monotonic() >= due:
-            try:
+            with carry_on():
                 supervisor.tick()
-            except OSError as error:
-                # A full disk, say: the server must not lose its supervisor for that.
-                _complain(error)
             fast = supervisor.clock.current != "ready" or supervisor.ending.begun or supervisor.root.ended
             due = time.monotonic() + (STARTING_TICK_S if fast else SERVING_TICK_S)
-
-
-def _complain(error: OSError) -> None:
-    line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {type(error).__name__}: {error}\n"
-    with contextlib.suppress(OSError):
-        sys.stderr.write(line)
-        sys.stderr.flush()
 
 
 def main(arguments: list[str]) -> None:
@@ -79,20 +71,37 @@ def main(arguments: list[str]) -> None:
     run = RunDirectory(Path(request.plan.run_directory))
     adopt_orphans()
     signals = Signals()
-    run.write_manifest(server_process.manifest_of(request.plan))
     with open(run.supervisor_log, "ab") as errors, Guard(3.0) as guard:
-        started_at = time.time()
         try:
-            child = server_process.start(request.plan, run.server_log)
+            child = _start(request.plan, run)
         except GpudiagError as error:
             os.write(tell, msgspec.json.encode(Begun(error=error.message, help=error.help)))
             return
-        run.write_manifest(server_process.manifest_of(request.plan, started_at=started_at, server_pid=child.pid))
         supervisor = Supervisor(request, child, guard, errors)
-        supervisor.write_progress()
+        with carry_on():
+            supervisor.write_progress()
         os.write(tell, msgspec.json.encode(Begun(server_pid=child.pid)))
         os.close(tell)
         try:
             watch(supervisor, signals)
         finally:
             supervisor.close()
+
+
+def _start(plan: LaunchPlan, run: RunDirectory) -> subprocess.Popen[bytes]:
+    """The server, once it is written down: without its manifest nobody would find it again."""
+    child = None
+    try:
+        run.write_manifest(server_process.manifest_of(plan))
+        started_at = time.time()
+        child = server_process.start(plan, run.server_log)
+        run.write_manifest(server_process.manifest_of(plan, started_at=started_at, server_pid=child.pid))
+    except OSError as error:
+        if child is not None:
+            child.kill()
+            child.wait()
+        raise UsageError(
+            f"cannot write in the run directory {run.path}: {error.strerror}",
+            help=f"df -h {run.path}, or another place: --record DIR",
+        ) from error
+    return child

@@ -1,0 +1,85 @@
+"""What happens around a run: its supervisor is killed or stopped, its directory goes away, its disk is full."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpudiag.errors import UsageError
+from gpudiag.launch.options import SuperviseOptions
+from gpudiag.launch.start import start
+from tests.launch.foreground import foreground
+from tests.launch.launching import LIMIT_S, alive, launched, plan_of
+from tests.support.processes import wait_until
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def test_a_killed_supervisor_leaves_the_server_and_one_is_told_of_it(tmp_path: Path) -> None:
+    with foreground(plan_of(tmp_path / "run")) as it:
+        run = it.until_ready()
+        os.kill(run.started.supervisor_pid, signal.SIGKILL)
+        code, _, talk = it.end()
+        server = run.started.server_pid
+        assert code == 4
+        assert f"nobody watches it: gpudiag attach {server}; end it with: kill {server}" in talk
+        assert b'"text"' in run.ask(10)
+        os.kill(server, signal.SIGTERM)
+        wait_until(lambda: not alive(server), "the server ends as was said", LIMIT_S)
+
+
+def test_both_are_killed(tmp_path: Path) -> None:
+    with foreground(plan_of(tmp_path / "run")) as it:
+        run = it.until_ready()
+        it.process.send_signal(signal.SIGSTOP)
+        for pid in (run.started.supervisor_pid, *run.family):
+            os.kill(pid, signal.SIGKILL)
+        it.process.send_signal(signal.SIGCONT)
+        code, _, talk = it.end()
+        assert code == 4
+        assert f"the supervisor (pid {run.started.supervisor_pid}) is gone, and so is the server" in talk
+
+
+def test_ctrl_c_reaches_a_supervisor_that_is_stopped(tmp_path: Path) -> None:
+    with foreground(plan_of(tmp_path / "run")) as it:
+        run = it.until_ready()
+        family = run.family
+        os.kill(run.started.supervisor_pid, signal.SIGSTOP)
+        it.process.send_signal(signal.SIGINT)
+        assert it.end()[0] == 0
+        assert not any(alive(pid) for pid in family)
+
+
+def test_a_server_without_its_run_directory_is_still_watched_and_ended(tmp_path: Path) -> None:
+    with launched(plan_of(tmp_path / "run")) as run:
+        run.ready()
+        family, victim = run.family, run.worker(1)
+        shutil.rmtree(run.started.run)
+        os.kill(victim, signal.SIGKILL)
+        reports = run.started.run / "evidence"
+        wait_until(lambda: any(reports.glob("*/report.txt")), "evidence is taken in a new one", LIMIT_S)
+        run.signal(signal.SIGTERM)
+        wait_until(lambda: not alive(run.started.supervisor_pid), "the supervisor ends", LIMIT_S)
+        assert not any(alive(pid) for pid in family)
+
+
+def test_no_server_starts_that_cannot_be_written_down(tmp_path: Path) -> None:
+    mark = tmp_path / "started"
+    plan = plan_of(tmp_path / "run")
+    plan = msgspec.structs.replace(plan, argv=(sys.executable, "-c", f"open({str(mark)!r}, 'w')"))
+    (tmp_path / "run").mkdir()
+    # A log that nobody can open for writing stands for the full disk, which only root could make.
+    (tmp_path / "run" / "server.log").mkdir()
+    with pytest.raises(UsageError, match=r"cannot write in the run directory .*: Is a directory") as raised:
+        start(plan, SuperviseOptions(tui=False))
+    assert "--record DIR" in raised.value.help
+    assert not mark.exists()
