@@ -47,6 +47,13 @@ class LazyGroup(click.Group):
         super().__init__(*args, **kwargs)
         self.lazy = lazy
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a word `gpudiag drafter` says what there is. click's own way is an error whose message is all of the help."""
+        if not args and self.no_args_is_help:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self.lazy)
 

@@ -49,6 +49,15 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     assert max(len(line) for line in out.splitlines()) <= 80
 
 
+@pytest.mark.parametrize("name", ["drafter", "kernels"])
+def test_a_group_alone_says_what_there_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([name]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(f"Usage: gpudiag {name} [OPTIONS] COMMAND")
+    assert "\n  check " in said.out
+    assert said.err == ""
+
+
 def test_the_lines_of_help_are_those_of_the_commands() -> None:
     context = click.Context(gpudiag)
     for name in COMMANDS:
