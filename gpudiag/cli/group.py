@@ -40,19 +40,23 @@ Exit codes:
 """
 
 
-class LazyGroup(click.Group):
+class Group(click.Group):
+    """Commands of one kind."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Alone, as in `gpudiag drafter`, it says what there is. click's own way is an error whose message is all of the help."""
+        if not args and self.no_args_is_help:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+
+class LazyGroup(Group):
     """Imports a command's module when the command runs. `lazy` has module and one line of help of each command."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] = COMMANDS, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.lazy = lazy
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without a word `gpudiag drafter` says what there is. click's own way is an error whose message is all of the help."""
-        if not args and self.no_args_is_help:
-            click.echo(ctx.get_help())
-            ctx.exit()
-        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self.lazy)

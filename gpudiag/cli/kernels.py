@@ -13,6 +13,7 @@ import click
 from gpudiag import __version__
 from gpudiag.cli.drawing import drawing, put
 from gpudiag.cli.exits import exit_code
+from gpudiag.cli.group import Group
 from gpudiag.cli.output import Output, emit, output_options, say
 from gpudiag.errors import ExitCode, NoTargetError, NotInspectableError, UsageError
 
@@ -26,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 CHECKS: Final = ("GPD103", "GPD104", "GPD137")
 
 
-@click.group()
+@click.group(cls=Group)
 def kernels() -> None:
     """Say which GPUs compiled libraries have code for: no GPU, no CUDA toolkit, nothing unpacked."""
 
