@@ -39,6 +39,7 @@ Exit codes:
   2    wrong usage
   3    no interpreter with the engine
   4    it ended, and nothing that is left says why
+  70   whoever watches the server is gone, or a bug; the server may run on
   130  it was ended on request before it was ready
 """
 

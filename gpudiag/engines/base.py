@@ -20,6 +20,8 @@ class Recognised(Struct, frozen=True, kw_only=True):
     engine: Engine
     role: str
     rank: Rank = Rank()
+    numbered: bool = True
+    """Whether `rank` was read; False: it is what a rank without a number is where it is the only one."""
     root: bool = False
     """Whether it is the process that a user started."""
 

@@ -163,10 +163,11 @@ def _server(
     if engine != "torch":
         # RANK in an environment is inherited by every helper of a rank; where titles name the ranks, only titles count.
         known = {p: known[p] for p in pids if p in known and (known[p].engine != "torch" or known[p].rank == Rank())}
-    members = tuple(sorted((_member(by_pid[p], known.get(p), root) for p in pids), key=lambda m: m.pid))
     spec = next((s for s in SPECS if s.name == engine), torch.TITLED)
     stated = (spec.sizes(by_pid[root]), *(torch.sizes(by_pid[p]) for p in sorted(pids)))
     sizes = next((s for s in stated if s.world is not None), Sizes())
+    several = (sizes.world or 1) > 1 or sum(p in known and not known[p].numbered for p in pids) > 1
+    members = tuple(sorted((_member(by_pid[p], known.get(p), root, several=several) for p in pids), key=lambda m: m.pid))
     return Server(
         engine=engine,
         root_pid=root,
@@ -177,11 +178,15 @@ def _server(
     )
 
 
-def _member(process: Process, recognised: Recognised | None, root: int) -> Member:
+def _member(process: Process, recognised: Recognised | None, root: int, *, several: bool) -> Member:
+    """`several`: whether the server is known to have more than one rank, so that one without a number may be any of them."""
     if recognised is not None:
         # A zombie has only the kernel's 15-byte name left, in which the rank is cut off.
-        rank = Rank() if process.state in GONE else recognised.rank
-        return Member(pid=process.pid, role=recognised.role, rank=rank)
+        if process.state in GONE:
+            return Member(pid=process.pid, role=recognised.role)
+        if several and not recognised.numbered:
+            return Member(pid=process.pid, role=recognised.role, unnumbered=True)
+        return Member(pid=process.pid, role=recognised.role, rank=recognised.rank)
     words = arguments(process)
     if process.name in COMPILERS or (words and words[0].rsplit("/", 1)[-1] in COMPILERS):
         role = "compiler"

@@ -24,7 +24,7 @@ def recognise(process: Process) -> Recognised | None:
         role = _ROLES.get(name or "", "helper")
         rank = rank_of_title(word) if role == "scheduler" else Rank()
         if role == "scheduler" and rank == Rank():
-            rank = Rank(tp=0)
+            return Recognised(engine="sglang", role=role, rank=Rank(tp=0), numbered=False)
         return Recognised(engine="sglang", role=role, rank=rank)
     words = arguments(process)[:8]
     if any(w == "sglang.launch_server" or w.endswith("/sglang/launch_server.py") for w in words):

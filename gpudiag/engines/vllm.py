@@ -16,13 +16,17 @@ _ROLES = {"EngineCore": "engine-core", "Worker": "worker", "APIServer": "fronten
 
 
 def recognise(process: Process) -> Recognised | None:
-    """Titles are `VLLM::EngineCore[_DPn]`, `VLLM::Worker[_DPn][_PPn][_TPn][_EPn]`, `VLLM::APIServer_n` (servers.md 1)."""
+    """Titles are `VLLM::EngineCore[_DPn]`, `VLLM::Worker[_DPn][_PPn][_TPn][_EPn]`, `VLLM::APIServer_n` (servers.md 1).
+
+    Every worker is plain `VLLM::Worker` until the process groups are made (v1/executor/multiproc_executor.py,
+    WorkerProc.setup_proc_title_and_log_prefix, 0.32), and stays so where it is the only one.
+    """
     match = _TITLE.match(process.title)
     if match:
         role = _ROLES[match["role"]]
         rank = rank_of_title(match["rest"]) if role == "worker" else Rank()
         if role == "worker" and rank == Rank():
-            rank = Rank(tp=0)
+            return Recognised(engine="vllm", role=role, rank=Rank(tp=0), numbered=False)
         return Recognised(engine="vllm", role=role, rank=rank)
     words = arguments(process)[:8]
     if any(

@@ -18,3 +18,5 @@ class SuperviseOptions(Struct, frozen=True, kw_only=True):
     """Between two of them while nobody talks to the server."""
     polite_s: float = 30.0
     """So long a server that was asked to end may take before it is killed."""
+    patience: float = 1.0
+    """Factor on how long silence lasts before a look or a question. What a look says is judged the same."""

@@ -36,14 +36,14 @@ class Pulse(Struct, frozen=True, kw_only=True):
 
 
 class StartWatch:
-    """Follows the pulses of a start."""
+    """Follows the pulses of a start. `patience` is a factor on how long it may be silent before a look."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = 1.0) -> None:
+        self._quiet_s, self._silent_s = QUIET_S * patience, SILENT_S * patience
         self._before: Pulse | None = None
         self._quiet_since: float | None = None
         self._silent_since: float | None = None
-        self._next_quiet = QUIET_S
-        self._next_silent = SILENT_S
+        self._next_quiet, self._next_silent = self._quiet_s, self._silent_s
         self.moved = False
         """Whether something new happened since the pulse before."""
 
@@ -63,7 +63,7 @@ class StartWatch:
         asleep = not pulse.gpu_busy and pulse.cpu_s - before.cpu_s < _LITTLE_CPU * max(0.1, pulse.at - before.at) + 0.011
         self._silent_since = before.at if self._silent_since is None else self._silent_since
         if not asleep:
-            self._quiet_since, self._next_quiet = None, QUIET_S
+            self._quiet_since, self._next_quiet = None, self._quiet_s
         elif self._quiet_since is None:
             self._quiet_since = before.at
         if self._quiet_since is not None and pulse.at - self._quiet_since >= self._next_quiet:
@@ -77,4 +77,4 @@ class StartWatch:
     def restart(self, at: float) -> None:
         """Something happened at `at`."""
         self._quiet_since = self._silent_since = at
-        self._next_quiet, self._next_silent = QUIET_S, SILENT_S
+        self._next_quiet, self._next_silent = self._quiet_s, self._silent_s

@@ -182,9 +182,13 @@ def _authorization(plan: LaunchPlan) -> Mapping[str, str]:
 
 
 class ServingWatch:
-    """Decides when to ask what, and keeps what came back. `idle_s` is between canaries of a server nobody talks to."""
+    """Decides when to ask what, and keeps what came back.
 
-    def __init__(self, door: Door, *, canary: bool, idle_s: float) -> None:
+    `idle_s` is between canaries of a server nobody talks to; `patience` is a factor on the other times.
+    """
+
+    def __init__(self, door: Door, *, canary: bool, idle_s: float, patience: float = 1.0) -> None:
+        self._patience = patience
         self._door = door
         self._canary_on = canary and door.plain
         self._idle_s = idle_s
@@ -201,8 +205,8 @@ class ServingWatch:
         self._scraped_at = self._counted_at = 0.0
         self._clients: int | None = 0
         self._sockets = b""
-        self._count_every_s = CLIENTS_EVERY_S
-        self._look_after = FIRST_S
+        self._count_every_s = CLIENTS_EVERY_S * patience
+        self._look_after = FIRST_S * patience
         self._unwell_since: float | None = None
 
     @property
@@ -213,12 +217,12 @@ class ServingWatch:
     @property
     def well(self) -> bool:
         """Whether nothing that was asked stays without an answer."""
-        return self._unwell_since is None and (self._canary is None or self._canary.took_s < UNANSWERED_S)
+        return self._unwell_since is None and (self._canary is None or self._canary.took_s < UNANSWERED_S * self._patience)
 
     def listens(self, pids: Iterable[int]) -> bool:
         """Whether the server's port is open, which a server that logs only errors does not say; asked now and then."""
         now = time.monotonic()
-        if now - self._counted_at < METRICS_EVERY_S:
+        if now - self._counted_at < METRICS_EVERY_S * self._patience:
             return False
         self._counted_at = now
         try:
@@ -238,7 +242,7 @@ class ServingWatch:
         self._take_metrics()
         self._take_canary(now)
         self._count_clients(now)
-        if self._scrape is None and self._door.plain and now - self._scraped_at >= METRICS_EVERY_S:
+        if self._scrape is None and self._door.plain and now - self._scraped_at >= METRICS_EVERY_S * self._patience:
             self._scraped_at, self._scrape = now, Exchange(self._door.metrics)
         if self._canary is None and self._canary_due(now):
             self.knock()
@@ -255,22 +259,22 @@ class ServingWatch:
 
     def _count_clients(self, now: float) -> None:
         """Who is connected matters only while no token comes. Where the answer is expensive it is asked for less often."""
-        if now - self._counted_at < self._count_every_s or now - self._moved_at < STANDING_S:
+        if now - self._counted_at < self._count_every_s or now - self._moved_at < STANDING_S * self._patience:
             return
-        self._counted_at, self._count_every_s = now, CLIENTS_EVERY_S
+        self._counted_at, self._count_every_s = now, CLIENTS_EVERY_S * self._patience
         sockets = self._door.sockets()
         if sockets != self._sockets or not sockets:
             began = time.thread_time()
             self._sockets, self._clients = sockets, self._door.clients()
-            self._count_every_s = max(CLIENTS_EVERY_S, _SPARING * (time.thread_time() - began))
+            self._count_every_s = max(self._count_every_s, _SPARING * (time.thread_time() - began))
 
     def _canary_due(self, now: float) -> bool:
-        if now - self._asked_at < CLIENTS_EVERY_S:
+        if now - self._asked_at < CLIENTS_EVERY_S * self._patience:
             return False
         quiet_s = now - max(self._moved_at, self._answered_at)
         clients = self._clients is None or self._clients > 0
-        if clients and quiet_s >= STANDING_S:
-            return now - self._asked_at >= AGAIN_S or self._answered_at < self._asked_at
+        if clients and quiet_s >= STANDING_S * self._patience:
+            return now - self._asked_at >= AGAIN_S * self._patience or self._answered_at < self._asked_at
         return now - max(self._asked_at, self._moved_at) >= self._idle_s
 
     def _take_metrics(self) -> None:
@@ -291,7 +295,7 @@ class ServingWatch:
         if answer is None:
             return
         if answer.well:
-            self.answered, self._answered_at, self._look_after = True, now, UNANSWERED_S
+            self.answered, self._answered_at, self._look_after = True, now, UNANSWERED_S * self._patience
             self._unwell_since = None
         elif answer.refused:
             self._canary_on = False

@@ -69,8 +69,8 @@ class Supervisor:
         self.tail = LogTail(self.run.server_log)
         self.clock = PhaseClock(self.started_at, history.load(history.path_for(plan)))
         self.counters = Counters(self.tree, guard)
-        self.start_watch = StartWatch()
-        self.serving = ServingWatch(Door(plan), canary=options.canary, idle_s=options.canary_idle_s)
+        self.start_watch = StartWatch(options.patience)
+        self.serving = ServingWatch(Door(plan), canary=options.canary, idle_s=options.canary_idle_s, patience=options.patience)
         self.leftovers = Leftovers(guard, self.started_at)
         self.state: RunState = "starting"
         self.told: Told | None = None

@@ -21,17 +21,21 @@ class Rank(Struct, frozen=True, kw_only=True, rename={"global_": "global"}):
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """One process of a server. `role` is the engine's word for it (worker, scheduler, engine-core, frontend ...)."""
+    """One process of a server. `role` is the engine's word for it (worker, scheduler, engine-core, frontend ...).
+
+    `unnumbered` is a rank whose number nobody knows yet: it has joined no group, and its title says no more than its role.
+    """
 
     pid: int
     role: str
     rank: Rank = Rank()
+    unnumbered: bool = False
 
     @property
     def ranked(self) -> bool:
         """Whether the process is one rank of a collective group."""
         rank = self.rank
-        return any(c is not None for c in (rank.global_, rank.tp, rank.pp, rank.dp, rank.ep))
+        return self.unnumbered or any(c is not None for c in (rank.global_, rank.tp, rank.pp, rank.dp, rank.ep))
 
 
 class Server(Struct, frozen=True, kw_only=True, dict=True):

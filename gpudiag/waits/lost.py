@@ -86,7 +86,7 @@ def _may_be_a_rank(member: Member, index: Index, server: Server) -> bool:
     named_by_environment = server.engine == "torch" and member.role == "helper"
     unread = not isinstance(process.cmdline, Ok) or (named_by_environment and not isinstance(process.environ, Ok))
     # Without a command line the kernel's 15-byte name is left, in which the rank is cut off.
-    return member.role == "starting" or unread
+    return member.role == "starting" or member.unnumbered or unread
 
 
 def _gaps(index: Index, server: Server) -> list[tuple[Node, Rank]]:

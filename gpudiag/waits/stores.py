@@ -22,14 +22,23 @@ def edges(context: Context) -> Iterator[Edge]:
         here = context.stack_evidence(member.pid, member.pid, known.frame, f"pid {member.pid} waits in the rendezvous")
         for other in ranks:
             if other.pid not in names and context.index.alive(other.pid):
-                there = Evidence(source="source-text", claim=f"pid {other.pid} is not in the rendezvous", at=context.at)
+                there = _why_absent(context, other.pid)
                 yield context.edge((member.pid, member.pid), context.index.owner(other.pid), "store", "arrive", here, there)
         absent = [(gone.node, gone.evidence) for gone in context.lost] or list(_elsewhere(context))
         for gone, there in absent:
             yield context.edge((member.pid, member.pid), gone, "store", "arrive", here, there)
 
 
+def _why_absent(context: Context, pid: int) -> Evidence:
+    if context.index.stopped(pid):
+        return Evidence(source="process-state", claim=f"pid {pid} is stopped and takes part in no rendezvous", at=context.at)
+    return Evidence(source="source-text", claim=f"pid {pid} is not in the rendezvous", at=context.at)
+
+
 def _in_store(context: Context, pid: int) -> bool:
+    """A stopped process stands in the same frame, but neither answers nor goes on."""
+    if context.index.stopped(pid):
+        return False
     known = context.known(pid, pid) if context.index.alive(pid) else None
     return known is not None and known.kind == "store"
 

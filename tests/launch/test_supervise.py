@@ -25,6 +25,9 @@ from gpudiag.session.load import load
 from tests.launch.launching import Launched, alive, launched, plan_of
 from tests.support.processes import wait_until
 
+HASTY = SuperviseOptions(tui=False, patience=0.1)
+"""For what is slow only by the supervisor's patience with it."""
+
 STARTER = """
 import sys, msgspec
 from gpudiag.launch.options import SuperviseOptions
@@ -128,7 +131,7 @@ def test_a_syntax_error_is_named_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_start_that_goes_silent_is_looked_at(tmp_path: Path) -> None:
-    with launched(plan_of(tmp_path / "run", argv=("--fault", "hang"))) as run:
+    with launched(plan_of(tmp_path / "run", argv=("--fault", "hang")), HASTY) as run:
         run.until(lambda p: p.state == "stalled", "the hang is found")
         verdict = run.report.verdict
         assert verdict.culprits[0].pid == run.worker(1), verdict
@@ -140,7 +143,7 @@ def test_a_start_that_goes_silent_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_a_hang_while_it_serves_is_found_by_a_request_of_one_token(tmp_path: Path) -> None:
-    with launched(plan_of(tmp_path / "run", argv=("--fault", "wedge"))) as run:
+    with launched(plan_of(tmp_path / "run", argv=("--fault", "wedge")), HASTY) as run:
         run.ready()
         with socket.create_connection(("127.0.0.1", run.plan.port)) as client:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
@@ -153,7 +156,7 @@ def test_a_hang_while_it_serves_is_found_by_a_request_of_one_token(tmp_path: Pat
 def test_a_request_that_takes_long_is_no_hang(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.touch()
-    with launched(plan_of(tmp_path / "run", argv=("--fault", "slow", "--weights", str(gate)))) as run:
+    with launched(plan_of(tmp_path / "run", argv=("--fault", "slow", "--weights", str(gate))), HASTY) as run:
         run.ready()
         with socket.create_connection(("127.0.0.1", run.plan.port)) as client:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
@@ -187,7 +190,7 @@ def test_a_load_is_followed_in_bytes(tmp_path: Path, name: str) -> None:
 
 
 def test_a_server_that_logs_nothing_is_ready_when_it_answers(tmp_path: Path) -> None:
-    with launched(plan_of(tmp_path / "run", argv=("--fault", "mute"))) as run:
+    with launched(plan_of(tmp_path / "run", argv=("--fault", "mute")), HASTY) as run:
         run.ready()
         assert run.run.server_log.read_bytes() == b""
 
@@ -196,14 +199,14 @@ def test_somebody_else_on_the_port_is_not_the_server(tmp_path: Path) -> None:
     with launched(plan_of(tmp_path / "one")) as other:
         other.ready()
         plan = plan_of(tmp_path / "two", argv=("--fault", "hang"), port=other.plan.port)
-        with launched(plan) as run:
+        with launched(plan, HASTY) as run:
             end = run.until(lambda p: p.state == "stalled", "the hang is found")
             assert "ready" not in [p.phase for p in end.phases]
 
 
 def test_ranks_that_sleep_while_they_start(tmp_path: Path) -> None:
     """No processor time, no word, no lock: only the time until which it sleeps, in its memory, tells that it is long."""
-    with launched(plan_of(tmp_path / "run", argv=("--fault", "asleep"))) as run:
+    with launched(plan_of(tmp_path / "run", argv=("--fault", "asleep")), HASTY) as run:
         run.until(lambda p: p.state == "stalled", "the sleep is found")
         verdict = run.report.verdict
         assert (verdict.code, verdict.culprits[0].pid) == ("GPD329", run.worker(verdict.culprits[0].rank or 0)), verdict
@@ -212,7 +215,7 @@ def test_ranks_that_sleep_while_they_start(tmp_path: Path) -> None:
 
 
 def test_ranks_that_pause_before_they_try_again(tmp_path: Path) -> None:
-    with launched(plan_of(tmp_path / "run", argv=("--fault", "naps"))) as run:
+    with launched(plan_of(tmp_path / "run", argv=("--fault", "naps")), HASTY) as run:
         run.until(lambda p: p.report is not None, "it is looked at")
         assert run.report.verdict.severity != "error", run.report.verdict
         assert run.progress.state == "starting"

@@ -127,9 +127,21 @@ def test_a_culprit_that_moves_is_none(name: str) -> None:
     assert report.verdict.severity != "error", describe(report)
 
 
-@pytest.mark.parametrize("name", ["GPD305-rank-stopped", "GPD305-vllm-stopped"])
+@pytest.mark.parametrize("name", ["GPD305-rank-stopped", "GPD305-vllm-stopped", "GPD305-vllm-0.32-worker-starting"])
 def test_a_process_that_runs_again_is_not_stopped(name: str) -> None:
     assert code_of(judge(altered(read(name), running_again(culprit_pid(name))))) != "GPD305"
+
+
+def test_workers_without_a_number_yet_have_all_come() -> None:
+    """Until its groups are made, every worker of vLLM has the same title: no rank is missing in the rendezvous."""
+    name = "GPD305-vllm-0.32-worker-starting"
+    stopped = judge(read(name))
+    assert [f.code for f in stopped.findings] == ["GPD305"]
+    assert "rank None" not in stopped.verdict.title
+    pid = culprit_pid(name)
+    assert stopped.verdict.culprits[0].rank is None
+    going_on = judge(altered(read(name), running_again(pid)))
+    assert going_on.verdict.severity != "error", describe(going_on)
 
 
 def test_a_lock_file_that_somebody_has_open_is_not_stale() -> None:

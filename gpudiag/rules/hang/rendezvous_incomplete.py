@@ -10,6 +10,7 @@ from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.standing import consequences, culprit, label, standing, still, waited_for, waiting
+from gpudiag.waits.graph import Cause
 from gpudiag.waits.motion import BUSY
 from gpudiag.waits.picture import Picture
 
@@ -18,8 +19,8 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     open_causes = [
         c for c in picture.causes if not c.cyclic and any(e.wait.kind == "store" for n in c.nodes for e in picture.edges_to(n))
     ]
-    # A rank that is still on its way (it imports, it loads) has not failed to come.
-    absent = [c for c in open_causes if not picture.any_motion(c.nodes, BUSY)]
+    # A rank that is still on its way (it imports, it loads) has not failed to come; one that is stopped may have come.
+    absent = [c for c in open_causes if not picture.any_motion(c.nodes, BUSY) and not _stopped(picture, c)]
     if not absent:
         return
     waiter = next(e.waiter for e in picture.edges_to(absent[0].nodes[0]) if e.wait.kind == "store")
@@ -49,6 +50,10 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             "check that every host uses the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE, and that the port is reachable",
         ),
     )
+
+
+def _stopped(picture: Picture, cause: Cause) -> bool:
+    return any((pid := node.pid_of(n)) is not None and picture.index.stopped(pid) for n in cause.nodes)
 
 
 def _names(picture: Picture, nodes: list[str]) -> str:

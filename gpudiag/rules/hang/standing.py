@@ -67,11 +67,13 @@ def at_rest(picture: Picture, ends: Iterable[Terminal]) -> Iterator[tuple[Termin
 def label(picture: Picture, target: Node) -> str:
     """What a person calls a node: `rank 2`, `engine-core`, `pid 4711 (nvcc)`, a path."""
     member = picture.member_of(target)
-    if member is not None and member.ranked:
-        return f"rank {picture.server.global_rank(member.rank)}"
-    gone = next((g for g in picture.lost if g.node == target), None)
-    if gone is not None and (number := picture.server.global_rank(gone.rank)) is not None:
+    number = picture.server.global_rank(member.rank) if member is not None else None
+    if number is not None:
         return f"rank {number}"
+    gone = next((g for g in picture.lost if g.node == target), None)
+    lost = picture.server.global_rank(gone.rank) if gone is not None else None
+    if lost is not None:
+        return f"rank {lost}"
     pid = node.pid_of(target)
     if pid is None:
         lock = "a lock that no thread is seen to hold" if target.startswith("lock:") else None
