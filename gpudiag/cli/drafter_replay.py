@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from gpudiag.drafter.replay import Order
     from gpudiag.model.replay import Replay, Text
 
+MOST_STEPS: Final = 16
+
 
 @click.command()
 @click.argument("draft", metavar="DRAFT")
 @click.argument("source", metavar="URL|FILE")
 @click.option("--target", metavar="DIR", required=True, help="Directory of the target model, the one that is served.")
 @source_options
-@click.option("--steps", type=click.IntRange(1, 16), help="Drafts of a round; default: what the server says, else 3.")
+@click.option("--steps", type=click.IntRange(1, MOST_STEPS), help="Drafts of a round; default: what the server says, else 3.")
 @click.option("--topk", type=click.IntRange(1, 16), default=1, show_default=True, help="SGLang's --speculative-eagle-topk.")
 @click.option("--draft-tokens", type=click.IntRange(2, 256), help="SGLang's --speculative-num-draft-tokens, for a tree.")
 @click.option("--layers", metavar="N,N,N", help="Layers whose input the drafter learnt on, where its files do not say it.")
@@ -146,6 +148,8 @@ def layers_of(text: str | None) -> tuple[int, ...] | None:
 
 
 def _check(order: Order) -> None:
+    if order.steps > MOST_STEPS:
+        raise UsageError(f"{order.steps} drafts a round are more than a replay takes", help=f"--steps {MOST_STEPS}: the first ones")
     if order.topk > 1 and order.draft_tokens is None:
         raise UsageError(
             "--topk above 1 makes a tree, and how many of its nodes are verified is not said", help="--draft-tokens N"

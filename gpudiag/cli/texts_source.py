@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -19,7 +20,7 @@ from gpudiag.errors import UsageError
 if TYPE_CHECKING:
     from gpudiag.drafter.fit import Measured
     from gpudiag.drafter.prompts import Prompt
-    from gpudiag.model.metrics import ServerMetrics
+    from gpudiag.drafter.server import ServerInfo
     from gpudiag.model.replay import Text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -123,7 +124,7 @@ def _ask(source: str, wanted: Source) -> Found:
     if wanted.save is not None:
         write_whole(wanted.save, "".join(texts.lines(found)))
         say(f"kept {len(found)} answers in {wanted.save}: they hold the text of prompts and answers, as token ids")
-    counted = None if any(t.histogram or t.rounds for t in found) else _counters(info.metrics, info.url)
+    counted = None if any(t.histogram or t.rounds for t in found) else _counters(info, headers)
     return Found(
         texts=found,
         steps=info.steps or None,
@@ -133,7 +134,7 @@ def _ask(source: str, wanted: Source) -> Found:
     )
 
 
-def _counters(before: ServerMetrics | None, url: str) -> Measured | None:
+def _counters(info: ServerInfo, headers: Mapping[str, str]) -> Measured | None:
     """What the counters moved while the server answered; other requests in that time are in it too."""
     from gpudiag.collect.metrics import read_metrics
     from gpudiag.drafter.fit import Measured
@@ -141,12 +142,15 @@ def _counters(before: ServerMetrics | None, url: str) -> Measured | None:
     from gpudiag.model.reading import Ok
     from gpudiag.model.replay import DraftCounts
 
-    after = read_metrics(url)
+    before, after = info.metrics, read_metrics(info.url, headers=headers)
     if before is None or not isinstance(after, Ok) or after.value.speculation is None:
         return None
     counts = speculation_between(before.speculation or SpeculationCounts(), after.value.speculation)
     if not counts.rounds or not counts.accepted_at:
         return None
-    say("the answers carry no counts of their own: the server's counters are used, which other requests move too")
     at = tuple(int(n) for n in counts.accepted_at)
+    if any(later > earlier for earlier, later in pairwise((int(counts.rounds), *at))):
+        say("the answers carry no counts of their own, and the server's counters have later drafts accepted where earlier ones were not")
+        return None
+    say("the answers carry no counts of their own: the server's counters are used, which other requests move too")
     return Measured(total=DraftCounts(rounds=int(counts.rounds), at=at), source="counters")

@@ -15,6 +15,7 @@ from gpudiag.model.replay import TEXTS_SCHEMA, Text
 _MOST_BYTES: Final = 4 << 30
 _MOST_IDS: Final = 1 << 20
 _MOST_VOCABULARY: Final = 1 << 24
+_MOST_DRAFTS: Final = 64
 _HELP: Final = (
     'a line is {"ids": [...], "prompt": tokens of the prompt}; gpudiag drafter replay URL --save FILE writes such files'
 )
@@ -56,6 +57,8 @@ def problem(text: Text) -> str | None:
         return "an id that no vocabulary has"
     if any(n < 0 for counts in (text.rounds, text.histogram) for n in counts or ()):
         return "a negative count"
+    if any(n > _MOST_DRAFTS for n in text.rounds or ()) or len(text.histogram or ()) > _MOST_DRAFTS + 1:
+        return f"a round with more than {_MOST_DRAFTS} accepted drafts"
     return None
 
 
