@@ -149,7 +149,9 @@ def layers_of(text: str | None) -> tuple[int, ...] | None:
 
 def _check(order: Order) -> None:
     if order.steps > MOST_STEPS:
-        raise UsageError(f"{order.steps} drafts a round are more than a replay takes", help=f"--steps {MOST_STEPS}: the first ones")
+        raise UsageError(
+            f"{order.steps} drafts a round are more than a replay takes", help=f"--steps {MOST_STEPS} replays the first ones"
+        )
     if order.topk > 1 and order.draft_tokens is None:
         raise UsageError(
             "--topk above 1 makes a tree, and how many of its nodes are verified is not said", help="--draft-tokens N"

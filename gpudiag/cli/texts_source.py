@@ -150,7 +150,7 @@ def _counters(info: ServerInfo, headers: Mapping[str, str]) -> Measured | None:
         return None
     at = tuple(int(n) for n in counts.accepted_at)
     if any(later > earlier for earlier, later in pairwise((int(counts.rounds), *at))):
-        say("the answers carry no counts of their own, and the server's counters have later drafts accepted where earlier ones were not")
+        say("the server's counters are left out: they have later drafts accepted where earlier ones were not")
         return None
     say("the answers carry no counts of their own: the server's counters are used, which other requests move too")
     return Measured(total=DraftCounts(rounds=int(counts.rounds), at=at), source="counters")

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from gpudiag.launch.building import Draft
+from gpudiag.launch.builder import PlanBuilder
 from gpudiag.launch.request import Host, Request
 from gpudiag.model.flags import FlagTable
 from gpudiag.model.run import Setting
@@ -43,20 +43,20 @@ class Armed(Struct, frozen=True, kw_only=True):
     kernel_dump_pipe: str | None = None
 
 
-def arm(draft: Draft, request: Request, host: Host) -> Armed:
+def arm(builder: PlanBuilder, request: Request, host: Host) -> Armed:
     """Everything that is not switched off, in the order of PARTS."""
     for name, (_, add) in PARTS.items():
         if name in request.not_armed:
             continue
         if name in OF_NCCL and not host.has_gpu:
-            draft.settings.append(
+            builder.settings.append(
                 Setting(name=name, value="", why="left out: no GPU here, nothing goes through NCCL", source=SOURCE)
             )
             continue
-        add(draft, request, host)
+        add(builder, request, host)
     if request.kernel_dump:
-        _kernel_dump(draft, request, host)
-    environment = {**draft.environment, **{k: v for k, v in draft.variables.items() if k not in draft.environment}}
+        _kernel_dump(builder, request, host)
+    environment = {**builder.environment, **{k: v for k, v in builder.variables.items() if k not in builder.environment}}
     return Armed(
         ras_address=environment.get("NCCL_RAS_ADDR"),
         flight_pipe=environment.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
@@ -69,20 +69,20 @@ def _switch(name: str) -> str:
     return f"--no-arm {name}"
 
 
-def _flight_recorder(draft: Draft, request: Request, host: Host) -> None:  # noqa: ARG001  one signature for all parts
+def _flight_recorder(builder: PlanBuilder, request: Request, host: Host) -> None:  # noqa: ARG001  one signature for all parts
     switch = _switch("flight-recorder")
     stem = os.path.join(host.run_directory, "flight", "")
-    draft.directories.append("flight")
-    for name in _buffer_names(draft.table):
-        draft.variable(name, _BUFFER, "torch keeps the last collectives of every rank", SOURCE, switch=switch)
-    for name in _dump_names(draft.table):
-        draft.variable(name, f"{stem}rank_", "where a rank writes them when it is asked", SOURCE, switch=switch)
+    builder.directories.append("flight")
+    for name in _buffer_names(builder.table):
+        builder.variable(name, _BUFFER, "torch keeps the last collectives of every rank", SOURCE, switch=switch)
+    for name in _dump_names(builder.table):
+        builder.variable(name, f"{stem}rank_", "where a rank writes them when it is asked", SOURCE, switch=switch)
     pipe = "each rank listens on a pipe, so that it can be asked while it hangs"
-    draft.variable("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", f"{stem}pipe_", pipe, SOURCE, switch=switch)
-    draft.variable(
+    builder.variable("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", f"{stem}pipe_", pipe, SOURCE, switch=switch)
+    builder.variable(
         "TORCH_NCCL_DUMP_ON_TIMEOUT", "1", "torch's own watchdog writes them before it ends a rank", SOURCE, switch=switch
     )
-    draft.variable("TORCH_NCCL_ENABLE_MONITORING", "1", "starts the thread that listens on the pipe", SOURCE, switch=switch)
+    builder.variable("TORCH_NCCL_ENABLE_MONITORING", "1", "starts the thread that listens on the pipe", SOURCE, switch=switch)
 
 
 def _buffer_names(table: FlagTable | None) -> tuple[str, ...]:
@@ -100,8 +100,8 @@ def _dump_names(table: FlagTable | None) -> tuple[str, ...]:
     return (new,) if buffers == (_NEW_RECORDER,) else (old,) if buffers == (_OLD_RECORDER,) else (new, old)
 
 
-def _nccl_ras(draft: Draft, request: Request, host: Host) -> None:  # noqa: ARG001
-    draft.variable(
+def _nccl_ras(builder: PlanBuilder, request: Request, host: Host) -> None:  # noqa: ARG001
+    builder.variable(
         "NCCL_RAS_ADDR",
         f"localhost:{host.ras_port}",
         "NCCL's service on a port of its own: on the usual one, 28028, the first server on a host answers for all",
@@ -110,62 +110,64 @@ def _nccl_ras(draft: Draft, request: Request, host: Host) -> None:  # noqa: ARG0
     )
 
 
-def _nccl_log(draft: Draft, request: Request, host: Host) -> None:  # noqa: ARG001
+def _nccl_log(builder: PlanBuilder, request: Request, host: Host) -> None:  # noqa: ARG001
     switch = _switch("nccl-log")
-    if draft.variables.get("NCCL_DEBUG"):
-        draft.variable("NCCL_DEBUG", "INFO", "and its output stays where you expect it", SOURCE)
+    if builder.variables.get("NCCL_DEBUG"):
+        builder.variable("NCCL_DEBUG", "INFO", "and its output stays where you expect it", SOURCE)
         return
-    draft.directories.append("nccl")
-    draft.variable(
+    builder.directories.append("nccl")
+    builder.variable(
         "NCCL_DEBUG", "INFO", "how NCCL connected the GPUs, rank by rank; a few hundred lines at start", SOURCE, switch=switch
     )
-    draft.variable("NCCL_DEBUG_SUBSYS", _SUBSYSTEMS, "set-up only: nothing is written a collective", SOURCE, switch=switch)
+    builder.variable("NCCL_DEBUG_SUBSYS", _SUBSYSTEMS, "set-up only: nothing is written a collective", SOURCE, switch=switch)
     place = os.path.join(host.run_directory, "nccl", "%h.%p.log")
-    draft.variable("NCCL_DEBUG_FILE", place, "one file a process, not between the server's lines", SOURCE, switch=switch)
+    builder.variable("NCCL_DEBUG_FILE", place, "one file a process, not between the server's lines", SOURCE, switch=switch)
 
 
-def _faulthandler(draft: Draft, request: Request, host: Host) -> None:  # noqa: ARG001
+def _faulthandler(builder: PlanBuilder, request: Request, host: Host) -> None:  # noqa: ARG001
     switch = _switch("faulthandler")
-    draft.variable("PYTHONFAULTHANDLER", "1", "a crash in native code leaves the Python stack in the log", SOURCE, switch=switch)
+    builder.variable(
+        "PYTHONFAULTHANDLER", "1", "a crash in native code leaves the Python stack in the log", SOURCE, switch=switch
+    )
 
 
-def _log(draft: Draft, request: Request, host: Host) -> None:  # noqa: ARG001
+def _log(builder: PlanBuilder, request: Request, host: Host) -> None:  # noqa: ARG001
     switch = _switch("log")
-    draft.variable("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log", SOURCE, switch=switch)
+    builder.variable("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log", SOURCE, switch=switch)
 
 
-def _metrics(draft: Draft, request: Request, host: Host) -> None:  # noqa: ARG001
+def _metrics(builder: PlanBuilder, request: Request, host: Host) -> None:  # noqa: ARG001
     if request.engine == "sglang":
         why = "tokens a second, queue and acceptance can be read while it serves; vLLM has them without asking"
-        draft.option(("--enable-metrics",), None, why, SOURCE, switch=_switch("metrics"), required=False)
+        builder.option(("--enable-metrics",), None, why, SOURCE, switch=_switch("metrics"), required=False)
 
 
-def _watchdogs(draft: Draft, request: Request, host: Host) -> None:
+def _watchdogs(builder: PlanBuilder, request: Request, host: Host) -> None:
     switch = _switch("watchdogs")
     why = f"the engine ends itself {LIMIT_S} s after a step got stuck, not 300 s: time to look (GPD703)"
     if request.engine == "sglang":
-        draft.option(("--watchdog-timeout",), str(LIMIT_S), why, SOURCE, switch=switch, required=False)
+        builder.option(("--watchdog-timeout",), str(LIMIT_S), why, SOURCE, switch=switch, required=False)
         return
-    known = draft.table.variables if draft.table is not None else ()
+    known = builder.table.variables if builder.table is not None else ()
     if "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS" in known:
-        draft.variable("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", str(LIMIT_S), why, SOURCE, switch=switch)
+        builder.variable("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", str(LIMIT_S), why, SOURCE, switch=switch)
     if "VLLM_ENGINE_READY_TIMEOUT_S" in known:
         slow = f"a start may take {READY_S // 3600} h, not 10 min: weights from slow storage, kernels to compile"
-        draft.variable("VLLM_ENGINE_READY_TIMEOUT_S", str(READY_S), slow, SOURCE, switch=switch)
+        builder.variable("VLLM_ENGINE_READY_TIMEOUT_S", str(READY_S), slow, SOURCE, switch=switch)
     if "VLLM_RINGBUFFER_WARNING_INTERVAL" in known:
         early = "vLLM says in its log after 15 s, not 60 s, that a queue between its processes does not move"
-        draft.variable("VLLM_RINGBUFFER_WARNING_INTERVAL", "15", early, SOURCE, switch=switch)
-    if draft.table is not None and draft.table.first("--watchdog-config"):
-        draft.directories.append("stacks")
+        builder.variable("VLLM_RINGBUFFER_WARNING_INTERVAL", "15", early, SOURCE, switch=switch)
+    if builder.table is not None and builder.table.first("--watchdog-config"):
+        builder.directories.append("stacks")
         place = json.dumps({"dump_dir": os.path.join(host.run_directory, "stacks")})
-        draft.option(
+        builder.option(
             ("--watchdog-config",), place, "vLLM writes its own stacks once a stall, and ends nothing", SOURCE, switch=switch
         )
 
 
-def _path(draft: Draft, request: Request, host: Host) -> None:  # noqa: ARG001
+def _path(builder: PlanBuilder, request: Request, host: Host) -> None:  # noqa: ARG001
     """The server's tools on PATH, as activating its environment would: ninja for FlashInfer, py-spy for SGLang's dumps."""
-    before = draft.variables.get("PATH", os.defpath)
+    before = builder.variables.get("PATH", os.defpath)
     own = os.path.dirname(request.python)
     places = before.split(os.pathsep)
     if own and own not in places:
@@ -176,18 +178,18 @@ def _path(draft: Draft, request: Request, host: Host) -> None:  # noqa: ARG001
         places.append(os.path.dirname(ours))
     if places != before.split(os.pathsep):
         why = "the server finds the tools of its own environment (ninja, py-spy), as if that were activated"
-        draft.replace_variable("PATH", os.pathsep.join(places), why, SOURCE, switch=_switch("path"))
+        builder.replace_variable("PATH", os.pathsep.join(places), why, SOURCE, switch=_switch("path"))
 
 
-def _kernel_dump(draft: Draft, request: Request, host: Host) -> None:  # noqa: ARG001
-    draft.directories.append("kernels")
+def _kernel_dump(builder: PlanBuilder, request: Request, host: Host) -> None:  # noqa: ARG001
+    builder.directories.append("kernels")
     place = os.path.join(host.run_directory, "kernels")
     asked = "--arm-kernel-dump"
     why = "a CUDA core dump can be asked for; it names the kernel that hangs, and ends the rank that runs it"
-    draft.variable("CUDA_ENABLE_USER_TRIGGERED_COREDUMP", "1", why, asked)
-    draft.variable("CUDA_COREDUMP_PIPE", os.path.join(place, "pipe.%h.%p"), "where it is asked for", asked)
-    draft.variable("CUDA_COREDUMP_FILE", os.path.join(place, "core.%h.%p"), "where it is written", asked)
-    draft.variable(
+    builder.variable("CUDA_ENABLE_USER_TRIGGERED_COREDUMP", "1", why, asked)
+    builder.variable("CUDA_COREDUMP_PIPE", os.path.join(place, "pipe.%h.%p"), "where it is asked for", asked)
+    builder.variable("CUDA_COREDUMP_FILE", os.path.join(place, "core.%h.%p"), "where it is written", asked)
+    builder.variable(
         "CUDA_COREDUMP_GENERATION_FLAGS", KERNEL_DUMP_FLAGS, "stacks and names only: 110 MB and 4 s, not the memory", asked
     )
 
@@ -196,7 +198,7 @@ KERNEL_DUMP_FLAGS: Final = (
     "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory,skip_abort"
 )
 
-_Part = Callable[[Draft, Request, Host], None]
+_Part = Callable[[PlanBuilder, Request, Host], None]
 
 PARTS: Final[dict[str, tuple[str, _Part]]] = {
     "flight-recorder": ("torch's record of the last collectives, and a pipe to ask for it", _flight_recorder),

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gpudiag.launch.building import Draft
+from gpudiag.launch.builder import PlanBuilder
 from gpudiag.launch.request import Host, Request
 
 _BINDINGS: Final = {"sglang": "SGLANG_CPU_OMP_THREADS_BIND", "vllm": "VLLM_CPU_OMP_THREADS_BIND"}
 
 
-def bind(draft: Draft, request: Request, host: Host, ranks: int) -> None:
+def bind(builder: PlanBuilder, request: Request, host: Host, ranks: int) -> None:
     """Share the CPUs out. Both engines take one NUMA node a rank by themselves, and end with an assertion if there are fewer."""
     if host.has_gpu or ranks <= host.numa_nodes or ranks > len(host.cpus):
         return
     why = f"{ranks} ranks and {host.numa_nodes} NUMA node: the CPUs are shared out, one group a rank"
-    draft.variable(_BINDINGS[request.engine], groups(host.cpus, ranks), why, "no GPU here")
+    builder.variable(_BINDINGS[request.engine], groups(host.cpus, ranks), why, "no GPU here")
 
 
 def groups(cpus: Sequence[int], ranks: int) -> str:

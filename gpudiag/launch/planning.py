@@ -66,7 +66,9 @@ def make(
             raise
     resolver = resolve.Resolver(request, host, table.value if isinstance(table, Ok) else None, variables, home)
     if not isinstance(table, Ok):
-        resolver.draft.notes.append(f"options are not checked: {table.reason if isinstance(table, Unavailable) else table.error}")
+        resolver.builder.notes.append(
+            f"options are not checked: {table.reason if isinstance(table, Unavailable) else table.error}"
+        )
     drafter = resolver.drafter(chosen, files)
     plan = resolver.plan(chosen, files, drafter, _drafter(read))
     asked = replace(

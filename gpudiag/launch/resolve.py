@@ -13,7 +13,7 @@ from gpudiag.engines.launching import DIALECTS, Dialect
 from gpudiag.engines.words import number_of, taken_apart, value_of
 from gpudiag.errors import UsageError
 from gpudiag.launch import arming, cpu, profiles, speculation
-from gpudiag.launch.building import Draft
+from gpudiag.launch.builder import PlanBuilder
 from gpudiag.launch.profile import Profile
 from gpudiag.launch.request import Host, Request
 from gpudiag.model.flags import FlagTable
@@ -70,12 +70,12 @@ class Resolver:
         self.variables = variables
         self.home = home
         self.dialect: Dialect = DIALECTS[request.engine]
-        self.draft = Draft(table, request.arguments, variables)
+        self.builder = PlanBuilder(table, request.arguments, variables)
 
     def drafter(self, chosen: Sequence[Profile], files: ModelFiles | None) -> tuple[str, str] | None:
         """Directory of the drafter and who named it. To be asked once, before `plan`: it may leave a note."""
         config = files.config if files is not None else None
-        return speculation.choose_drafter(self.draft, self.request, chosen, config, self.variables, self.home)
+        return speculation.choose_drafter(self.builder, self.request, chosen, config, self.variables, self.home)
 
     def plan(
         self,
@@ -84,34 +84,34 @@ class Resolver:
         drafter: tuple[str, str] | None,
         drafter_files: Drafter | None,
     ) -> LaunchPlan:
-        request, draft = self.request, self.draft
+        request, builder = self.request, self.builder
         self._model()
-        if value_of(draft.given, ("--config",)) is not None:
-            draft.notes.append("your --config: what it sets gives way to the options added here; --explain lists them")
+        if value_of(builder.given, ("--config",)) is not None:
+            builder.notes.append("your --config: what it sets gives way to the options added here; --explain lists them")
         self._port()
         self._parallelism(chosen)
         if drafter is not None:
             tensors = drafter_files.tensors if drafter_files is not None else ()
-            speculation.add(draft, request, chosen, drafter, tensors)
+            speculation.add(builder, request, chosen, drafter, tensors)
         self._profiles(chosen)
-        if request.engine == "sglang" and draft.says(self.dialect.speculation) and not self._has(self.dialect.max_running[0]):
-            speculation.keep_running(draft)
+        if request.engine == "sglang" and builder.says(self.dialect.speculation) and not self._has(self.dialect.max_running[0]):
+            speculation.keep_running(builder)
         sizes = {
             name: self._size(getattr(self.dialect, name)) for name in ("tensor_parallel", "pipeline_parallel", "data_parallel")
         }
-        cpu.bind(draft, request, self.host, sizes["tensor_parallel"] * sizes["pipeline_parallel"])
-        armed = arming.arm(draft, request, self.host)
-        draft.variable(RUN_VARIABLE, self.host.run_directory, "gpudiag attach finds this run by it", "gpudiag")
+        cpu.bind(builder, request, self.host, sizes["tensor_parallel"] * sizes["pipeline_parallel"])
+        armed = arming.arm(builder, request, self.host)
+        builder.variable(RUN_VARIABLE, self.host.run_directory, "gpudiag attach finds this run by it", "gpudiag")
         return LaunchPlan(
             run_id=self.host.run_id,
             run_directory=self.host.run_directory,
-            directories=tuple(dict.fromkeys(draft.directories)),
+            directories=tuple(dict.fromkeys(builder.directories)),
             engine=request.engine,
             version=self.table.version if self.table is not None else None,
             python=request.python,
-            argv=(request.python, "-m", *self.dialect.module, *draft.argv, *draft.words),
-            environment=tuple(sorted(draft.environment.items())),
-            settings=tuple(draft.settings),
+            argv=(request.python, "-m", *self.dialect.module, *builder.argv, *builder.words),
+            environment=tuple(sorted(builder.environment.items())),
+            settings=tuple(builder.settings),
             profile="+".join(p.name for p in chosen) or None,
             model=request.model,
             drafter=drafter[0] if drafter is not None else None,
@@ -125,32 +125,32 @@ class Resolver:
             flight_pipe=armed.flight_pipe,
             flight_dump=armed.flight_dump,
             kernel_dump_pipe=armed.kernel_dump_pipe,
-            notes=tuple(draft.notes),
+            notes=tuple(builder.notes),
         )
 
     def _model(self) -> None:
-        request, draft = self.request, self.draft
+        request, builder = self.request, self.builder
         if self.dialect.model:
-            draft.option(self.dialect.model, request.model, "the model", COMMAND_LINE)
+            builder.option(self.dialect.model, request.model, "the model", COMMAND_LINE)
             return
-        draft.argv.append(request.model)
-        draft.settings.append(Setting(name=MODEL, value=request.model, why="the model", source=COMMAND_LINE))
+        builder.argv.append(request.model)
+        builder.settings.append(Setting(name=MODEL, value=request.model, why="the model", source=COMMAND_LINE))
 
     def _port(self) -> None:
         given = COMMAND_LINE if self.request.port is not None else f"{self.request.engine}'s usual port"
-        self.draft.option(self.dialect.port, str(port_of(self.request)), "where it listens", given)
+        self.builder.option(self.dialect.port, str(port_of(self.request)), "where it listens", given)
 
     def _parallelism(self, chosen: Sequence[Profile]) -> None:
         names, wanted = self.dialect.tensor_parallel, self.request.tensor_parallel
-        said = value_of(self.draft.given, names)
+        said = value_of(self.builder.given, names)
         if said is not None and wanted is not None and said != str(wanted):
             raise UsageError(f"--tp {wanted}, and {names[0]} {said} among the engine's arguments", help="leave one of them out")
         if wanted is not None:
-            self.draft.option(names, str(wanted), "ranks of one tensor-parallel group", COMMAND_LINE)
+            self.builder.option(names, str(wanted), "ranks of one tensor-parallel group", COMMAND_LINE)
             return
         figure = next((p.tensor_parallel for p in chosen if p.tensor_parallel is not None), None)
         if figure is not None and self.host.has_gpu:
-            self.draft.option(names, str(figure.value), "ranks of one tensor-parallel group", figure.source, switch="--tp N")
+            self.builder.option(names, str(figure.value), "ranks of one tensor-parallel group", figure.source, switch="--tp N")
 
     def _profiles(self, chosen: Sequence[Profile]) -> None:
         for profile in chosen:
@@ -160,25 +160,27 @@ class Resolver:
                 if figure.value is False or self._has(name):
                     continue
                 value = None if figure.value is True else str(figure.value)
-                added = self.draft.option((name,), value, figure.source, source, required=settings.required)
+                added = self.builder.option((name,), value, figure.source, source, required=settings.required)
                 if added and name == "--trust-remote-code":
-                    self.draft.notes.append(f"Python files in the model's directory will be run: --trust-remote-code of {source}")
+                    self.builder.notes.append(
+                        f"Python files in the model's directory will be run: --trust-remote-code of {source}"
+                    )
             for name, setting in settings.environment.items():
-                self.draft.variable(name, str(setting.value), setting.source, source)
+                self.builder.variable(name, str(setting.value), setting.source, source)
             if profile.max_running_requests is not None and not self._has(self.dialect.max_running[0]):
                 running = profile.max_running_requests
-                self.draft.option(self.dialect.max_running, str(running.value), running.source, source)
+                self.builder.option(self.dialect.max_running, str(running.value), running.source, source)
 
     def _has(self, name: str) -> bool:
         """Whether an earlier source has set an option already."""
-        return value_of(taken_apart(self.draft.argv, self.table), (name,)) is not None
+        return value_of(taken_apart(self.builder.argv, self.table), (name,)) is not None
 
     def _size(self, names: Sequence[str]) -> int:
-        return whole(self.draft.says(names))
+        return whole(self.builder.says(names))
 
     def _host(self) -> str:
         """Where to reach it from here: an address that means 'all of them' is reached on the local one."""
-        said = self.draft.says(self.dialect.host)
+        said = self.builder.says(self.dialect.host)
         return "127.0.0.1" if said in (None, "", "0.0.0.0", "::", "localhost") else said  # noqa: S104  compared, not bound
 
 

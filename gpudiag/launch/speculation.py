@@ -10,7 +10,7 @@ from typing import Final
 from gpudiag.engines.launching import DIALECTS
 from gpudiag.engines.words import taken_apart, value_of
 from gpudiag.launch import drafters
-from gpudiag.launch.building import Draft
+from gpudiag.launch.builder import PlanBuilder
 from gpudiag.launch.profile import Figure, Profile, Speculation
 from gpudiag.launch.request import Request
 from gpudiag.model.modelfiles import ModelConfig, Tensor
@@ -25,7 +25,7 @@ MAX_RUNNING: Final = 256
 
 
 def choose_drafter(
-    draft: Draft,
+    builder: PlanBuilder,
     request: Request,
     profiles: Sequence[Profile],
     model: ModelConfig | None,
@@ -33,21 +33,21 @@ def choose_drafter(
     home: Path,
 ) -> tuple[str, str] | None:
     """Directory of the drafter and who named it; None with a note that says why EAGLE-3 is off."""
-    own = next((w for w in DIALECTS[request.engine].speculation if draft.says((w,)) is not None), None)
+    own = next((w for w in DIALECTS[request.engine].speculation if builder.says((w,)) is not None), None)
     if own is not None:
         if request.draft is not None:
-            draft.notes.append(f"--draft is left out: your {own} decides about speculation")
+            builder.notes.append(f"--draft is left out: your {own} decides about speculation")
         return None
     if not request.speculate:
-        draft.notes.append("EAGLE-3 off: --no-draft")
+        builder.notes.append("EAGLE-3 off: --no-draft")
         return None
     if request.draft is not None:
         return request.draft, "command line"
     off = next((p.engine(request.engine).speculation.off for p in profiles if p.engine(request.engine).speculation.off), None)
     if off is not None:
-        draft.notes.append(f"EAGLE-3 off: {off}")
+        builder.notes.append(f"EAGLE-3 off: {off}")
         return None
-    return _of_profiles(draft, profiles, model, variables, home)
+    return _of_profiles(builder, profiles, model, variables, home)
 
 
 def own(request: Request) -> tuple[str | None, str | None]:
@@ -65,7 +65,7 @@ def own(request: Request) -> tuple[str | None, str | None]:
 
 
 def _of_profiles(
-    draft: Draft, profiles: Sequence[Profile], model: ModelConfig | None, variables: Mapping[str, str], home: Path
+    builder: PlanBuilder, profiles: Sequence[Profile], model: ModelConfig | None, variables: Mapping[str, str], home: Path
 ) -> tuple[str, str] | None:
     absent: list[str] = []
     for profile in profiles:
@@ -76,21 +76,23 @@ def _of_profiles(
             absent.append(choice.name)
     if absent:
         short = absent[0].rpartition("/")[2]
-        draft.notes.append(
+        builder.notes.append(
             f"EAGLE-3 off: no drafter on this disk; hf download {absent[0]} --local-dir {short}, then --draft {short}"
         )
     else:
-        draft.notes.append("EAGLE-3 off: no drafter; give --draft DIR")
+        builder.notes.append("EAGLE-3 off: no drafter; give --draft DIR")
     return None
 
 
-def add(draft: Draft, request: Request, profiles: Sequence[Profile], drafter: tuple[str, str], tensors: Sequence[Tensor]) -> None:
+def add(
+    builder: PlanBuilder, request: Request, profiles: Sequence[Profile], drafter: tuple[str, str], tensors: Sequence[Tensor]
+) -> None:
     """What turns EAGLE-3 on. `tensors` are those of the drafter; empty if they could not be read."""
     chosen = _chosen(request, profiles)
     if request.engine == "vllm":
-        _vllm(draft, drafter, chosen)
+        _vllm(builder, drafter, chosen)
     else:
-        _sglang(draft, drafter, chosen, tensors)
+        _sglang(builder, drafter, chosen, tensors)
 
 
 def _chosen(request: Request, profiles: Sequence[Profile]) -> Speculation:
@@ -104,7 +106,7 @@ def _chosen(request: Request, profiles: Sequence[Profile]) -> Speculation:
     )
 
 
-def _vllm(draft: Draft, drafter: tuple[str, str], chosen: Speculation) -> None:
+def _vllm(builder: PlanBuilder, drafter: tuple[str, str], chosen: Speculation) -> None:
     path, who = drafter
     steps = chosen.steps or Figure(value=3, source=_GENERAL)
     value = json.dumps({"method": "eagle3", "model": path, "num_speculative_tokens": steps.value})
@@ -112,15 +114,15 @@ def _vllm(draft: Draft, drafter: tuple[str, str], chosen: Speculation) -> None:
         f"EAGLE-3: drafter from {who}; {steps.value} drafts a round ({steps.source}); the method is named, since vLLM guesses it "
         "from the path; the drafter is taken as unquantised"
     )
-    draft.option(DIALECTS["vllm"].speculation, value, why, who, switch="--no-draft")
+    builder.option(DIALECTS["vllm"].speculation, value, why, who, switch="--no-draft")
 
 
-def _sglang(draft: Draft, drafter: tuple[str, str], chosen: Speculation, tensors: Sequence[Tensor]) -> None:
+def _sglang(builder: PlanBuilder, drafter: tuple[str, str], chosen: Speculation, tensors: Sequence[Tensor]) -> None:
     path, who = drafter
     off = "--no-draft"
     why = "with EAGLE the drafter's projection would be skipped without an error, and nothing accepted (GPD604)"
-    draft.option(("--speculative-algorithm", "--speculative-algo"), "EAGLE3", why, "what the drafter is", switch=off)
-    draft.option(DIALECTS["sglang"].speculation[1:], path, "the drafter", who, switch=off)
+    builder.option(("--speculative-algorithm", "--speculative-algo"), "EAGLE3", why, "what the drafter is", switch=off)
+    builder.option(DIALECTS["sglang"].speculation[1:], path, "the drafter", who, switch=off)
     figures = (
         ("--speculative-num-steps", chosen.steps, "drafts one after the other"),
         ("--speculative-eagle-topk", chosen.top_k, "branches a step; 1 is a chain"),
@@ -128,27 +130,27 @@ def _sglang(draft: Draft, drafter: tuple[str, str], chosen: Speculation, tensors
     )
     for name, figure, what in figures:
         if figure is not None:
-            draft.option((name,), str(figure.value), what, figure.source, switch=off)
-    _quantization(draft, tensors)
+            builder.option((name,), str(figure.value), what, figure.source, switch=off)
+    _quantization(builder, tensors)
 
 
-def keep_running(draft: Draft) -> None:
+def keep_running(builder: PlanBuilder) -> None:
     """Say how many requests SGLang serves at once; it is to be called wherever there is speculation, whoever asked for it."""
     why = "when a drafter is used and this is not set, SGLang serves 48 requests at once and says so in a warning only"
-    draft.option(DIALECTS["sglang"].max_running, str(MAX_RUNNING), why, "sglang 0.5.23, speculative_hook.py")
+    builder.option(DIALECTS["sglang"].max_running, str(MAX_RUNNING), why, "sglang 0.5.23, speculative_hook.py")
 
 
-def _quantization(draft: Draft, tensors: Sequence[Tensor]) -> None:
+def _quantization(builder: PlanBuilder, tensors: Sequence[Tensor]) -> None:
     """An unquantised drafter stays so, whatever --quantization says or SGLang finds in the target's config.json (GPD611)."""
     name = "--speculative-draft-model-quantization"
     if not tensors or any(t.dtype not in _PLAIN for t in tensors):
         return
-    flag = draft.table.find(name) if draft.table is not None else None
+    flag = builder.table.find(name) if builder.table is not None else None
     if flag is not None and flag.choices is not None and "unquant" not in flag.choices:
-        draft.notes.append(f"this SGLang has no {name} unquant: a quantised target's --quantization reaches the drafter")
+        builder.notes.append(f"this SGLang has no {name} unquant: a quantised target's --quantization reaches the drafter")
         return
     kinds = ", ".join(sorted({t.dtype for t in tensors if t.dtype.startswith(("F", "BF"))}))
-    draft.option(
+    builder.option(
         (name,),
         "unquant",
         f"the drafter's tensors are {kinds}; unset, it inherits the target's --quantization",

@@ -61,6 +61,12 @@ def test_bad_arguments(place: Path, capsys: pytest.CaptureFixture[str], argument
     assert says in refused(place, capsys, *arguments)
 
 
+@pytest.mark.torch
+def test_texts_with_more_drafts_a_round_than_are_replayed(pair: Pair, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "texts.jsonl").write_text('{"ids": [1, 2, 3, 4, 5], "prompt": 2, "rounds": [40]}\n')
+    assert "--steps 16 replays the first ones" in refused(place, capsys, "--python", pair.python)
+
+
 def test_no_such_directory(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["drafter", "replay", str(place / "other"), "x", "--target", str(place / "target")]) == 2
     assert "no such directory" in capsys.readouterr().err

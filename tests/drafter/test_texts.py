@@ -33,6 +33,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         json.dumps(GOOD | {"prompt": 0}),
         json.dumps(GOOD | {"prompt": 9}),
         json.dumps(GOOD | {"rounds": [-3]}),
+        json.dumps(GOOD | {"rounds": [10**12]}),
+        json.dumps(GOOD | {"histogram": [0] * 100}),
         json.dumps(GOOD | {"schema": "other/2"}),
         "[" * 100_000,
     ],

@@ -1,4 +1,4 @@
-"""Collects argv and environment of a start, each with its reason, and never overrides what the user has said himself."""
+"""Collects argv and environment of a launch plan, each with its reason, and never overrides what the user has said himself."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gpudiag.model.flags import FlagTable
 from gpudiag.model.run import Setting
 
 
-class Draft:
-    """A start while it is being planned. `table` None: nobody knows what the engine knows."""
+class PlanBuilder:
+    """A launch plan in the making. `table` None: nobody knows what the engine knows."""
 
     def __init__(self, table: FlagTable | None, words: Sequence[str], variables: Mapping[str, str]) -> None:
         self.table = table
