@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -53,6 +55,12 @@ def with_amount(phase: PhaseProgress, amount: Amount) -> PhaseProgress:
     )
 
 
+def compiling(titles: Sequence[str]) -> str | None:
+    """'compiling: 12 cicc, 1 ninja' from the command lines of compilers that run; None if there are none."""
+    names = Counter(title.partition(" ")[0].rpartition("/")[2] for title in titles)
+    return "compiling: " + ", ".join(f"{count} {name}" for name, count in names.most_common(3)) if names else None
+
+
 def sentence(of: Situation) -> str:
     """'loading weights: 312 of 547 GB, 21.0 GB/s, 11 s left'."""
     verdict = f": {_verdict(of.told)}" if of.told is not None and of.told.title else ""
@@ -92,6 +100,13 @@ def size(count: float) -> str:
     return f"{count:.0f} {unit}" if count >= 99.5 or unit == "B" else f"{count:.1f} {unit}"
 
 
+def part(done: float, total: float) -> str:
+    """'312 of 547 GB', '900 kB of 9.4 MB'."""
+    small, large = size(done), size(total)
+    number, _, unit = small.partition(" ")
+    return f"{number if large.endswith(f' {unit}') else small} of {large}"
+
+
 def _verdict(told: Told) -> str:
     return f"{told.code} {told.title}" if told.code else told.title
 
@@ -100,7 +115,7 @@ def _amount(phase: PhaseProgress) -> str:
     if phase.done is None:
         return f": {phase.detail}" if phase.detail else ""
     if phase.unit == "B":
-        parts = [f"{size(phase.done)} of {size(phase.total)}" if phase.total else size(phase.done)]
+        parts = [part(phase.done, phase.total) if phase.total else size(phase.done)]
         if phase.rate_per_s:
             parts.append(f"{size(phase.rate_per_s)}/s")
     else:

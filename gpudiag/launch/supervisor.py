@@ -30,7 +30,7 @@ from gpudiag.launch.phases import PhaseClock
 from gpudiag.launch.pulse import StartWatch
 from gpudiag.launch.run_directory import RunDirectory
 from gpudiag.launch.serving import Door, ServingWatch
-from gpudiag.launch.status import Situation, sentence, with_amount
+from gpudiag.launch.status import Situation, compiling, sentence, with_amount
 from gpudiag.launch.taker import TakerProcess
 from gpudiag.launch.tree import Tracked, Tree
 from gpudiag.launch.weight_load import WeightLoad
@@ -237,6 +237,10 @@ class Supervisor:
             self._details["graph-capture"] = msgspec.structs.replace(
                 self.clock.plain("graph-capture"), done=graphs.done, total=graphs.total, unit="graphs"
             )
+        else:
+            # A kernel that is built when it is first used is logged by nobody; its compilers are seen.
+            at_work = compiling([t.title for t in self.tree.alive if t.role == "compiler"])
+            self._details[self.clock.current] = msgspec.structs.replace(self.clock.plain(self.clock.current), detail=at_work)
         why = self.start_watch.add(self.counters.pulse(loaded, self.tail.size))
         if why is not None:
             self.desk.want(why)

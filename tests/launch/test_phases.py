@@ -10,6 +10,7 @@ import pytest
 from gpudiag.launch import history
 from gpudiag.launch.log_tail import STEP_BYTES, LogTail
 from gpudiag.launch.phases import Fraction, PhaseClock
+from gpudiag.launch.status import compiling, part
 from tests.launch.launching import plan_of
 from tests.logs.support import DATA
 
@@ -93,3 +94,17 @@ def test_a_flood_is_followed_at_its_end(tmp_path: Path) -> None:
     assert len(first) <= STEP_BYTES
     assert first.endswith(b"\nlast\n")
     tail.close()
+
+
+def test_compilers_that_nobody_logs_are_counted() -> None:
+    assert compiling([]) is None
+    titles = ["/usr/local/cuda/bin/../nvvm/bin/cicc --c++17", "/usr/local/cuda/nvvm/bin/cicc -arch", "ninja -v -j 16"]
+    assert compiling(titles) == "compiling: 2 cicc, 1 ninja"
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "said"),
+    [(312e9, 547e9, "312 of 547 GB"), (900e3, 9.4e6, "900 kB of 9.4 MB"), (0.0, 9.4e6, "0 B of 9.4 MB")],
+)
+def test_parts_have_the_unit_that_fits_them(done: float, total: float, said: str) -> None:
+    assert part(done, total) == said

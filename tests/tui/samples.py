@@ -197,7 +197,7 @@ def _current(name: Phase, began_at: float, took_s: float, detail: str) -> PhaseP
         last_run_s=took_s,
         done=364.7e9 if counted else None,
         total=547e9 if counted else None,
-        unit="bytes" if counted else None,
+        unit="B" if counted else None,
         rate_per_s=21e9 if counted else None,
         eta_s=took_s / 3,
         detail=detail or None,

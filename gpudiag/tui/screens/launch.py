@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
+from gpudiag.launch.status import part, size
 from gpudiag.model.run import Phase, PhaseProgress, RunProgress, Serving
-from gpudiag.render.canvas import Canvas, pad
+from gpudiag.render.canvas import Canvas, cells, pad
 from gpudiag.render.plain import clean
 from gpudiag.render.style import BOLD, DIM, GREEN, ORANGE, PLAIN, SKY, VERMILION, Look
 from gpudiag.tui.curves import bar
@@ -86,7 +87,10 @@ def _phase(phase: PhaseProgress, now: float, canvas: Canvas, *, plain: bool, ove
     row = f"  {duration(took_s):>7}  {left:>7}  "
     if canvas.width >= _WIDE:
         row += f"{'' if phase.last_run_s is None else duration(phase.last_run_s):>8}  "
-    amount = canvas.fit(_amount(phase), max(0, canvas.width - len(head) - width - len(row)))
+    room, parts = max(0, canvas.width - len(head) - width - len(row)), _amount(phase)
+    while len(parts) > 1 and cells(", ".join(parts)) > room:
+        parts.pop()
+    amount = canvas.fit(", ".join(parts), room)
     canvas.row((head, style), (drawn, GREEN if ended else SKY), (row, PLAIN), (amount, PLAIN))
 
 
@@ -99,25 +103,24 @@ def _share(phase: PhaseProgress, took_s: float) -> float | None:
     return None
 
 
-def _amount(phase: PhaseProgress) -> str:
-    unit = phase.unit or ""
+def _amount(phase: PhaseProgress) -> list[str]:
+    """How much of it is done, how fast, and with what: the later, the sooner it can be left out."""
     parts = []
     if phase.done is not None:
-        done, total, word = _scaled(phase.done, phase.total, unit)
-        parts.append(f"{done} of {total} {word}".rstrip() if total else f"{done} {word}".rstrip())
+        parts.append(_of(phase.done, phase.total, phase.unit))
     if phase.rate_per_s is not None:
-        rate, _, word = _scaled(phase.rate_per_s, None, unit)
-        parts.append(f"{rate} {word}/s")
+        parts.append(f"{_of(phase.rate_per_s, None, phase.unit)}/s")
     if phase.detail:
         parts.append(clean(phase.detail))
-    return ", ".join(parts)
+    return parts
 
 
-def _scaled(value: float, total: float | None, unit: str) -> tuple[str, str, str]:
-    """Bytes as GB; anything else as it is, without decimals that say nothing."""
-    if unit in ("bytes", "B"):
-        return f"{value / 1e9:.1f}", f"{total / 1e9:.1f}" if total else "", "GB"
-    return f"{value:g}" if value < 1000 else f"{value:.0f}", f"{total:g}" if total else "", unit
+def _of(value: float, total: float | None, unit: str | None) -> str:
+    """'312 of 547 GB', '12 of 36 graphs'."""
+    if unit == "B":
+        return part(value, total) if total else size(value)
+    shown = f"{value:.0f} of {total:.0f}" if total else f"{value:.0f}"
+    return f"{shown} {unit or ''}".rstrip()
 
 
 def duration(seconds: float) -> str:
