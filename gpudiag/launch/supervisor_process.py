@@ -80,7 +80,9 @@ def main(arguments: list[str]) -> None:
         supervisor = Supervisor(request, child, guard, errors)
         with carry_on():
             supervisor.write_progress()
-        os.write(tell, msgspec.json.encode(Begun(server_pid=child.pid)))
+        # Whoever asked may have gone with its terminal; the server is watched all the same.
+        with carry_on():
+            os.write(tell, msgspec.json.encode(Begun(server_pid=child.pid)))
         os.close(tell)
         try:
             watch(supervisor, signals)

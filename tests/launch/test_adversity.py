@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from gpudiag.collect.family import descendants
 from gpudiag.errors import UsageError
 from gpudiag.launch.options import SuperviseOptions
+from gpudiag.launch.own_process import command
+from gpudiag.launch.run_directory import RunDirectory
 from gpudiag.launch.start import start
+from gpudiag.launch.supervisor import Request
+from gpudiag.tui.rundir import read_run_as_it_is
 from tests.launch.foreground import foreground
 from tests.launch.launching import LIMIT_S, alive, launched, plan_of
 from tests.support.processes import wait_until
@@ -37,6 +43,28 @@ def test_a_killed_supervisor_leaves_the_server_and_one_is_told_of_it(tmp_path: P
         wait_until(lambda: not alive(server), "the server ends as was said", LIMIT_S)
 
 
+def test_the_screen_does_not_believe_what_a_killed_supervisor_wrote_last(tmp_path: Path) -> None:
+    with launched(plan_of(tmp_path / "run")) as run:
+        run.ready()
+        directory, supervisor = run.started.run, run.started.supervisor_pid
+        shown = read_run_as_it_is(directory).progress
+        assert shown is not None
+        assert (shown.state, shown.sentence) == (run.progress.state, run.progress.sentence)
+        os.kill(supervisor, signal.SIGKILL)
+        wait_until(lambda: not alive(supervisor), "it is dead", LIMIT_S)
+        shown = read_run_as_it_is(directory).progress
+        assert shown is not None
+        assert (shown.state, shown.serving) == ("serving", None)
+        assert f"its supervisor (pid {supervisor}) is gone, so nothing new is known" in shown.sentence
+        for pid in run.family:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not alive(run.started.server_pid), "the server is dead", LIMIT_S)
+        shown = read_run_as_it_is(directory).progress
+        assert shown is not None
+        assert shown.state == "killed"
+        assert f"its supervisor (pid {supervisor}) is gone too" in shown.sentence
+
+
 def test_both_are_killed(tmp_path: Path) -> None:
     with foreground(plan_of(tmp_path / "run")) as it:
         run = it.until_ready()
@@ -47,6 +75,32 @@ def test_both_are_killed(tmp_path: Path) -> None:
         code, _, talk = it.end()
         assert code == 4
         assert f"the supervisor (pid {run.started.supervisor_pid}) is gone, and so is the server" in talk
+
+
+def test_a_terminal_that_closes_while_the_supervisor_starts_leaves_a_watched_server(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    near, far = os.pipe()
+    os.close(near)
+    child = subprocess.Popen(
+        command("gpudiag.launch.supervisor_process", str(far)), stdin=subprocess.PIPE, pass_fds=(far,), start_new_session=True
+    )
+    os.close(far)
+    try:
+        assert child.stdin is not None
+        with child.stdin as to:
+            to.write(msgspec.json.encode(Request(plan=plan, options=SuperviseOptions(tui=False))))
+        wait_until(lambda: (p := run.progress()) is not None and p.state == "serving", "it is watched and ready", LIMIT_S)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(LIMIT_S) == 0
+        assert (last := run.progress()) is not None
+        assert last.state == "stopped"
+    finally:
+        for pid in descendants([child.pid]):
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        child.wait()
 
 
 def test_ctrl_c_reaches_a_supervisor_that_is_stopped(tmp_path: Path) -> None:
