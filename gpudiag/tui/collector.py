@@ -29,7 +29,7 @@ from gpudiag.session import pipeline
 from gpudiag.tui.build import frame_of_run, frame_of_watch, frame_with
 from gpudiag.tui.frame import Frame, Message, Note, Run, encode
 from gpudiag.tui.orders import LENGTH_BYTES, Order, Wish
-from gpudiag.tui.rundir import read_report, read_run
+from gpudiag.tui.rundir import read_report, read_run_as_it_is
 
 _SHARE: Final = 0.2
 """Of one core that watching may take: what costs more is done less often."""
@@ -86,7 +86,7 @@ class Collector:
         return found[0].path if found is not None else None
 
     def _look_at_run(self, directory: Path) -> None:
-        run = read_run(directory)
+        run = read_run_as_it_is(directory)
         pid = run.manifest.server_pid
         over = run.progress is not None and run.progress.state in ENDED
         if pid is None or over:

@@ -45,7 +45,9 @@ def run(
     """
     with _environment(no_color=no_color):
         from gpudiag.tui.app import GpudiagApp
+        from gpudiag.tui.keyboard import forgive
 
+        forgive()
         app = GpudiagApp(source, plain=plain, allow_signals=allow_signals, interval_s=interval_s)
     broke = False
     code: int | None = None
@@ -87,7 +89,9 @@ def choose(*, plain: bool = False, no_color: bool = False) -> int | None:
     """Have the person pick one of the servers of this host. None if they left."""
     with _environment(no_color=no_color):
         from gpudiag.tui.chooser import Chooser
+        from gpudiag.tui.keyboard import forgive
 
+        forgive()
         chooser = Chooser(_candidates, plain=plain)
     return chooser.run(mouse=False)
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from gpudiag.collect import procfs
 from gpudiag.errors import UsageError
 from gpudiag.launch.run_directory import MANIFEST, MAX_FILE_BYTES, PROGRESS
 from gpudiag.model.report import REPORT_SCHEMA, Report
-from gpudiag.model.run import RUN_SCHEMA, RunManifest, RunProgress
+from gpudiag.model.run import ENDED, RUN_SCHEMA, RunManifest, RunProgress
 from gpudiag.render.plain import clean
 from gpudiag.tui.frame import Run
 
+SUPERVISOR: Final = b"gpudiag.launch.supervisor_process"
+_CMDLINE_BYTES: Final = 1 << 16
 TAIL_BYTES: Final = 64 << 10
 TAIL_LINES: Final = 200
 
@@ -27,6 +33,41 @@ def read_run(directory: Path) -> Run:
     if manifest is None:
         raise UsageError(f"{directory} is no run directory: there is no {MANIFEST} in it", help="gpudiag launch ...")
     return Run(manifest=manifest, progress=_read(directory / PROGRESS, RunProgress), tail=_tail(directory / manifest.log))
+
+
+def read_run_as_it_is(directory: Path) -> Run:
+    """The same, without belief in a progress.json whose writer was killed: it would say 'serving' for ever."""
+    run = read_run(directory)
+    if _settled(run) or run.manifest.host != platform.node() or _is_supervisor(run.manifest.supervisor_pid):
+        return run
+    # Its last words may have come between the two.
+    run = read_run(directory)
+    progress, manifest = run.progress, run.manifest
+    if progress is None or _settled(run):
+        return run
+    gone = f"supervisor (pid {manifest.supervisor_pid}) is gone"
+    if manifest.server_pid is not None and _lives(manifest.server_pid):
+        now = replace(progress, sentence=f"its {gone}, so nothing new is known of its start and nobody watches it", serving=None)
+    else:
+        now = replace(progress, state="killed", sentence=f"ended, and nobody saw how: its {gone} too", serving=None)
+    return replace(run, progress=now)
+
+
+def _settled(run: Run) -> bool:
+    return run.progress is None or run.progress.state in ENDED
+
+
+def _is_supervisor(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return SUPERVISOR in procfs.read_all(f"/proc/{pid}/cmdline", _CMDLINE_BYTES)
+    return False
+
+
+def _lives(pid: int) -> bool:
+    """A zombie has no command line any more."""
+    with contextlib.suppress(OSError):
+        return bool(procfs.read_once(f"/proc/{pid}/cmdline", _CMDLINE_BYTES))
+    return False
 
 
 def read_report(directory: Path, run: Run) -> Report | None:

@@ -46,8 +46,8 @@ class Terminal:
         self.seen = b""
         self._master = master
 
-    def type(self, keys: str) -> None:
-        os.write(self._master, keys.encode())
+    def type(self, keys: str | bytes) -> None:
+        os.write(self._master, keys.encode() if isinstance(keys, str) else keys)
 
     def read_until(self, wanted: bytes) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -96,6 +96,16 @@ def test_the_screen_is_left_on_q() -> None:
         shown.type("q")
         assert shown.end() == 0
         assert shown.seen.rindex(LEFT) > shown.seen.rindex(ENTERED)
+
+
+def test_bytes_that_are_no_text_do_not_end_it() -> None:
+    with terminal(SHOW) as shown:
+        shown.read_until(b"GPD307")
+        shown.type(b"\xc9\xff\x80\xe9?")
+        shown.read_until(b"down for more")
+        os.kill(shown.process.pid, signal.SIGTERM)
+        assert shown.end() == 143
+        assert b"Traceback" not in shown.seen
 
 
 def test_the_screen_is_left_on_sigterm() -> None:
