@@ -16,15 +16,16 @@ from typing import IO, Any, Final
 
 from gpudiag.assets import asset
 from gpudiag.collect.parent_death import dying_with_me
-from gpudiag.doctor import interpreter, probe
+from gpudiag.doctor import install, interpreter, probe
 from gpudiag.errors import GpudiagError, NotInspectableError, UsageError
-from gpudiag.model.reading import Unavailable
+from gpudiag.model.reading import Ok, Unavailable
 
 Progress = Callable[[dict[str, Any]], None]
 
 _LINE_BYTES: Final = 256 << 20
 _LAST_WORDS: Final = 4096
 _END_S: Final = 5.0
+_IMPORT_S: Final = 60.0
 _REFUSED: Final = 3
 _DROPPED: Final = frozenset({"PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE"})
 _START: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from eagle3.__main__ import main; sys.exit(main(sys.argv[1]))"
@@ -40,11 +41,19 @@ def choose(python: str | None, command: str) -> str:
     for candidate in candidates:
         if candidate and interpreter.has_any(candidate, ("torch",)):
             return candidate
+    if python and _imports_torch(python):
+        return python
     where = f"{python} has no torch" if python else "no interpreter here has torch"
     raise UsageError(
         f"gpudiag {command} computes with torch in a child process, and {where}",
         help=f"pip install 'gpudiag[drafter]'\ngpudiag {command} ... --python /path/to/the/server/venv/bin/python",
     )
+
+
+def _imports_torch(python: str) -> bool:
+    """Whether a named interpreter has torch where its prefix does not show it: a wrapper, PYTHONPATH, a .pth file."""
+    reading = install.imports(python, ("torch",), _IMPORT_S)
+    return isinstance(reading, Ok) and all(found.outcome == "ok" for found in reading.value)
 
 
 def run(
