@@ -200,8 +200,8 @@ def test_somebody_else_on_the_port_is_not_the_server(tmp_path: Path) -> None:
         other.ready()
         plan = plan_of(tmp_path / "two", argv=("--fault", "hang"), port=other.plan.port)
         with launched(plan, HASTY) as run:
-            end = run.until(lambda p: p.state == "stalled", "the hang is found")
-            assert "ready" not in [p.phase for p in end.phases]
+            seen = run.until(lambda p: p.report is not None, "its silence is looked at")
+            assert "ready" not in [p.phase for p in seen.phases]
 
 
 def test_ranks_that_sleep_while_they_start(tmp_path: Path) -> None:
