@@ -98,7 +98,11 @@ def _by_hand(command: F) -> F:
 @click.command()
 @click.argument("url", required=False)
 @click.option("--plain", metavar="URL|FILE", help="The server without speculation, or a report of it: what a round costs.")
-@click.option("--simulated", metavar="URL|FILE", help="The server with simulated acceptance: the round is timed there.")
+@click.option(
+    "--simulated",
+    metavar="URL|FILE",
+    help="The server with simulated acceptance: the round is timed there. vLLM cannot simulate it on a CPU.",
+)
 @click.option("--other", type=click.Path(path_type=Path), metavar="FILE", help="A report with another number of steps.")
 @click.option("--log", metavar="FILE", help="Log of the server: acceptance by its lines; works without URL.")
 @_asking
