@@ -19,6 +19,10 @@ _CLOSING: Final = frozenset({"</think>", "</thinking>", "◁/think▷", "[/THINK
 """Tokens that end the reasoning: DeepSeek, Qwen and most others; Kimi; Magistral; Seed."""
 _FEWEST: Final = 20
 """Rounds below which a part is not shown: the interval of its length is wider than what there is to tell."""
+_FEWEST_OF_ONE: Final = 5
+"""The same for one text's share of a part."""
+_HARDLY: Final = 0.1
+"""Accepted drafts a round below which a text counts as lost: an undertrained drafter accepts three times as much."""
 
 
 def closing_ids(target: str) -> frozenset[int]:
@@ -40,17 +44,31 @@ def split(
     words: Sequence[Word], texts: Sequence[Text], steps: int, *, greedy: bool, closing: frozenset[int]
 ) -> tuple[Section, ...]:
     """DraftCounts of the replayed walk by section, position and domain; parts with too few rounds are left out."""
-    parts: dict[tuple[str, str], list[int]] = defaultdict(list)
+    parts: dict[tuple[str, str], list[list[int]]] = defaultdict(list)
     for word, text in zip(words, texts, strict=True):
         known = None if greedy else len(text.answer)
+        of_text: dict[tuple[str, str], list[int]] = defaultdict(list)
         for one in walk.walk(word, len(text.answer), steps, known=known):
             for key in _keys(one, text, closing):
-                parts[key].append(one.accepted)
+                of_text[key].append(one.accepted)
+        for key, accepted in of_text.items():
+            parts[key].append(accepted)
     order = sorted(parts, key=lambda key: (_BY.index(key[0]), _first_number(key[1]), key[1]))
-    found = [Section(by=by, name=name, acceptance=walk.acceptance(parts[by, name], steps)) for by, name in order]
+    found = [_section(by, name, parts[by, name], steps) for by, name in order]
     found = [s for s in found if s.acceptance.rounds >= _FEWEST]
     # One part says nothing that the whole does not.
     return tuple(s for s in found if sum(o.by == s.by for o in found) > 1)
+
+
+def _section(by: str, name: str, of_texts: Sequence[Sequence[int]], steps: int) -> Section:
+    telling = [accepted for accepted in of_texts if len(accepted) >= _FEWEST_OF_ONE]
+    return Section(
+        by=by,
+        name=name,
+        acceptance=walk.acceptance([a for accepted in of_texts for a in accepted], steps),
+        texts=len(telling),
+        lost=sum(sum(accepted) < _HARDLY * len(accepted) for accepted in telling),
+    )
 
 
 _BY: Final = ("section", "position", "domain")

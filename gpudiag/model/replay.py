@@ -84,6 +84,10 @@ class Section(Struct, frozen=True, kw_only=True):
     """section, position or domain."""
     name: str
     acceptance: DraftCounts
+    texts: int
+    """Texts that have rounds enough in this part to say something of each."""
+    lost: int
+    """Of these, the texts in which hardly a draft is accepted there."""
 
 
 class Replay(Struct, frozen=True, kw_only=True):

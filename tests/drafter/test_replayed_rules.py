@@ -167,19 +167,29 @@ def test_files_that_do_not_say_what_the_drafter_learnt() -> None:
     assert codes(made(trained(LOW), twin, measured=LOW)) == ["GPD606"]
 
 
-def place(name: str, *at: int) -> Section:
-    return Section(by="position", name=name, acceptance=DraftCounts(rounds=200, at=at))
+def place(name: str, *at: int, texts: int = 6, lost: int = 0) -> Section:
+    return Section(by="position", name=name, acceptance=DraftCounts(rounds=200, at=at), texts=texts, lost=lost)
 
 
 def test_a_drafter_that_loses_long_texts() -> None:
-    falling = (place("0-63", 120, 80, 50), place("64-127", 110, 70, 40), place("256-511", 10, 1, 0))
-    assert codes(made(trained(GOOD), measured=GOOD, sections=falling)) == ["GPD609"]
+    falling = (place("0-63", 120, 80, 50), place("64-127", 110, 70, 40), place("256-511", 10, 1, 0, lost=6))
+    (found,) = evaluate(made(trained(GOOD), measured=GOOD, sections=falling))
+    assert (found.code, found.confidence) == ("GPD609", "proven")
+    most = (*falling[:2], place("256-511", 20, 4, 1, lost=4))
+    (found,) = evaluate(made(trained(GOOD), measured=GOOD, sections=most))
+    assert (found.code, found.confidence) == ("GPD609", "strong")
+    some = (*falling[:2], place("256-511", 30, 5, 2, lost=3))
+    assert codes(made(trained(GOOD), measured=GOOD, sections=some)) == [], (
+        "half of the texts are lost: that is no effect of length"
+    )
+    few = (*falling[:2], place("256-511", 10, 1, 0, texts=2, lost=2))
+    assert codes(made(trained(GOOD), measured=GOOD, sections=few)) == []
     even = (*falling[:2], place("256-511", 100, 60, 40))
     assert codes(made(trained(GOOD), measured=GOOD, sections=even)) == []
 
 
 def test_the_page_is_plain_and_narrow() -> None:
-    sections = (place("0-63", 120, 80, 50), Section(by="domain", name="co\x1b[31mde", acceptance=GOOD))
+    sections = (place("0-63", 120, 80, 50), Section(by="domain", name="co\x1b[31mde", acceptance=GOOD, texts=6, lost=0))
     replay = made(fault("layers", LOW), trained(GOOD, times=1e9, agrees=0.5), measured=LOW, sections=sections, covered=0.97)
     page = text(report_of(replay, version="1"), plain=True)
     assert page.isascii()

@@ -146,6 +146,7 @@ def test_parts_of_texts_are_told_apart() -> None:
     table_of_all = ("1" * 40 + "0" * 42,) * len(texts)
     found = splits.split(table_of_all, texts, STEPS, greedy=True, closing=frozenset({close}))
     by_name = {(s.by, s.name): s.acceptance.length for s in found}
+    assert {s.name: (s.texts, s.lost) for s in found if s.by == "section"} == {"reasoning": (12, 0), "answer": (12, 12)}
     assert by_name["section", "reasoning"] > 1.9
     assert by_name["section", "answer"] == 1.0
     assert by_name["domain", "code"] == by_name["domain", "talk"]

@@ -26,6 +26,8 @@ _EXACT: Final = 0.9
 _PLAIN: Final = 0.45
 """DraftCounts of every draft below which a drafter is called low: between the published under-trained and healthy ones."""
 _DEEPER: Final = 60
+_FEW_TEXTS: Final = 4
+"""Texts below which a stretch says more of the texts than of its place."""
 
 _STEPS: Final[dict[str, str]] = {
     "layers": "`gpudiag drafter check DRAFT --target DIR` shows which layers each engine feeds; correct the ids in config.json",
@@ -197,7 +199,10 @@ def _contradicted(replay: Replay, better: Candidate) -> Finding:
 
 
 def _falling(sections: Sequence[Section]) -> tuple[Section, Section] | None:
-    """The best stretch near the beginning and the last one, if acceptance has all but gone there and not by chance."""
+    """The best stretch near the beginning and the last one, if acceptance has all but gone there in most of the texts.
+
+    Rounds of one text are alike: a few texts that a drafter does badly on are no effect of length, however many rounds.
+    """
     by_place = [s for s in sections if s.by == "position"]
     if len(by_place) < 2:
         return None
@@ -206,14 +211,17 @@ def _falling(sections: Sequence[Section]) -> tuple[Section, Section] | None:
     drop = first.acceptance.length - last.acceptance.length
     error = (_error(first.acceptance) ** 2 + _error(last.acceptance) ** 2) ** 0.5
     gone = last.acceptance.length - 1 < 0.4 * (first.acceptance.length - 1)
-    return (first, last) if gone and drop > max(0.2, 4 * error) else None
+    of_most = last.texts >= _FEW_TEXTS and last.lost > max(first.lost, last.texts / 2)
+    return (first, last) if gone and of_most and drop > max(0.2, 4 * error) else None
 
 
 def _context(replay: Replay, first: Section, last: Section) -> Finding:
     claim = (
         f"replayed without a server: {first.acceptance.length:.2f} at positions {first.name}, "
-        f"{last.acceptance.length:.2f} at {last.name}"
+        f"{last.acceptance.length:.2f} at {last.name}, where {last.lost} of {last.texts} texts accept hardly a draft"
     )
+    # Where it is not every text, something else may tell apart those that are lost.
+    source = "draft-fates" if last.lost == last.texts else "draft-counts"
     served = "; the server accepts the same" if replay.measured is not None else ""
     return finding(
         CONTEXT.code,
@@ -221,7 +229,7 @@ def _context(replay: Replay, first: Section, last: Section) -> Finding:
         CONTEXT.severity,
         title=f"The drafter loses long texts: {first.acceptance.length:.2f} tokens a round, then "
         f"{last.acceptance.length:.2f} from position {last.name.partition('-')[0]} on",
-        links=[[Evidence(source="draft-fates", claim=claim + served)]],
+        links=[[Evidence(source=source, claim=claim + served)]],
         next_steps=["train it on texts as long as those that are served, or turn speculation off for long ones"],
         culprits=[Culprit(node=f"file:{replay.draft}", path=replay.draft)],
     )
