@@ -184,7 +184,7 @@ def test_a_load_is_followed_in_bytes(tmp_path: Path, name: str) -> None:
         assert load_.total == size
         assert (load_.rate_per_s or 0) > 1e6
         assert load_.eta_s is not None
-        assert "MB of 62.9 MB" in seen.sentence
+        assert " of 62.9 MB" in seen.sentence
         run.ready()
         assert [why for why in os.listdir(run.run.evidence) if "ready" not in why] == []
 
