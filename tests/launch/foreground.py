@@ -20,12 +20,15 @@ from tests.launch.launching import LIMIT_S, Launched, alive
 from tests.support.processes import wait_until
 
 FOREGROUND = """
+import signal
 import sys
 import msgspec
 from gpudiag.launch.options import SuperviseOptions
 from gpudiag.launch.supervise import supervise
 from gpudiag.model.run import LaunchPlan
 
+# Whoever runs the tests may have started them under nohup.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 plan = msgspec.json.decode(sys.argv[1], type=LaunchPlan)
 options = SuperviseOptions(tui=False, detach=sys.argv[2] == "detach")
 talk = lambda line: print(line, file=sys.stderr, flush=True)

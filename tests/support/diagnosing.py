@@ -18,13 +18,14 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 
 _FIELDS: dict[Source, tuple[str, ...]] = {
     "stacks": ("stacks", "lock_uses", "file_polls"),
-    "memory": ("futexes", "lock_uses", "file_polls", "polls"),
+    "memory": ("futexes", "lock_uses", "file_polls", "polls", "sleeps"),
     "rights": (
         "stacks",
         "lock_uses",
         "file_polls",
         "futexes",
         "polls",
+        "sleeps",
         "fds",
         "syscalls",
         "io",
