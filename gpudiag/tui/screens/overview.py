@@ -25,6 +25,8 @@ _LONG_HISTORY: Final = 60
 _NO_MEASURE: Final = Measure()
 _TIGHT: Final = 72
 """Below this width some columns are left out; the rank and its state say most."""
+_RANK: Final = 6
+"""Cells for a rank that stands alone."""
 _VERY_WIDE: Final = 180
 _NEVER: Final = 1 << 30
 MAX_DRAWING_ROWS: Final = 24
@@ -75,7 +77,8 @@ class _Lanes:
         """Row of the canvas by row, with the key of the process there."""
         self._canvas.rule()
         found = [r for r in self._rows() if self._view.filter.keeps(f"{r.rank} {r.role} {r.look.word} {r.where} {r.waits_for}")]
-        grid = Grid(self._columns(grouped=any(len(r.pids) > 1 for r in found)), self._canvas)
+        counts = max((len(self._launched(row)[0]) for row in found), default=0)
+        grid = Grid(self._columns(grouped=any(len(r.pids) > 1 for r in found), counts=counts), self._canvas)
         grid.head(self._view.sort, reverse=self._view.reverse)
         keys = {}
         error = SEVERITIES["error"]
@@ -92,8 +95,9 @@ class _Lanes:
         grouped = self._view.grouped if self._view.grouped is not None else len(single) > max(room, 4)
         return rows(self._report, self._names, group=True) if grouped else single
 
-    def _columns(self, *, grouped: bool) -> list[Column]:
-        rank = 10 if grouped and self._canvas.width >= 100 else 6
+    def _columns(self, *, grouped: bool, counts: int) -> list[Column]:
+        """The columns; that of counts is as wide as the widest of them, since half a number is none."""
+        rank = 10 if grouped and self._canvas.width >= 100 else _RANK
         return [
             Column(title="rank", width=rank),
             Column(title="pid", width=8, align="right", wide=100 if self._gpu else _TIGHT),
@@ -108,7 +112,7 @@ class _Lanes:
                 wide=0 if self._gpu else _NEVER,
             ),
             Column(title="sm%", width=4, align="right", wide=_TIGHT if self._gpu else _NEVER),
-            Column(title="nccl", width=7 if self._canvas.width < _TIGHT else 9, align="right", wide=0 if self._nccl else _NEVER),
+            Column(title="nccl", width=max(4, counts), align="right", wide=0 if self._nccl else _NEVER),
             Column(title="where", width=10, grow=3, most=60),
             Column(title="waits for", width=9, grow=1, most=24),
             Column(title="last looks", width=self._back, wide=130),
@@ -117,10 +121,9 @@ class _Lanes:
     def _cells(self, row: Row) -> list[Cell]:
         strong = BOLD if row.culprit else PLAIN
         measures = [self._frame.measures.get(pid, _NO_MEASURE) for pid in row.pids]
-        lag = max((m.behind for m in measures), default=0)
-        launched = _span([m.launched for m in measures])
+        launched, late = self._launched(row)
         return [
-            Cell(text=row.rank or ("" if self._canvas.width >= 110 else row.role), style=strong),
+            Cell(text=row.rank or self._short(row.role), style=strong),
             Cell(text=row.pid, style=DIM if not row.culprit else strong),
             Cell(text=row.role, style=DIM),
             Cell(text=_span([m.gpu for m in measures]), style=strong),
@@ -128,11 +131,25 @@ class _Lanes:
             Cell(text=_span([m.cpu_percent for m in measures]), style=strong),
             Cell(text=_span([m.power_w for m in measures]), style=strong),
             Cell(text=_span([m.sm_percent for m in measures]), style=strong),
-            Cell(text=f"{launched} -{lag}" if lag else launched, style=f"bold {VERMILION}" if lag else strong),
+            Cell(text=launched, style=f"bold {VERMILION}" if late else strong),
             Cell(text=row.where, style=strong),
             Cell(text=row.waits_for, style=strong),
             Cell(text="", runs=self._history(row)),
         ]
+
+    def _launched(self, row: Row) -> tuple[str, bool]:
+        """How many collectives were launched, with how many are missing, and whether any is."""
+        measures = [self._frame.measures.get(pid, _NO_MEASURE) for pid in row.pids]
+        lag = max((m.behind for m in measures), default=0)
+        launched = _span([m.launched for m in measures])
+        return (f"{launched} -{lag}" if lag else launched), lag > 0
+
+    def _short(self, role: str) -> str:
+        """What stands for a rank where there is none and no column for roles: the beginning tells more than the end."""
+        if self._canvas.width >= 110:
+            return ""
+        ellipsis = self._canvas.lines.ellipsis
+        return role if len(role) <= _RANK else role[: _RANK - len(ellipsis)] + ellipsis
 
     def _history(self, row: Row) -> tuple[Segment, ...]:
         """The state glyph of each of the last looks: where it changes, the rank began to wait."""
