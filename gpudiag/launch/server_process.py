@@ -17,7 +17,7 @@ from gpudiag.errors import UsageError
 from gpudiag.launch.run_directory import EVENTS_LOG, SERVER_LOG
 from gpudiag.launch.secrets import for_display
 from gpudiag.model.run import LaunchPlan, RunManifest
-from gpudiag.session.secret import SECRET_VARIABLE, secret_arguments, secrets_in
+from gpudiag.session.secret import SECRET_VARIABLE, masked, secret_arguments
 
 HIDDEN: Final = "<secret>"
 _TOLD: Final = re.compile(
@@ -81,14 +81,8 @@ def manifest_of(plan: LaunchPlan, *, started_at: float | None = None, server_pid
 
 def _without_secrets(words: list[str]) -> list[str]:
     hidden = secret_arguments(words)
-    return [HIDDEN if index in hidden else _text(word) for index, word in enumerate(words)]
+    return [HIDDEN if index in hidden else masked(word, HIDDEN) for index, word in enumerate(words)]
 
 
 def _value(name: str, value: str) -> str:
-    return HIDDEN if value and SECRET_VARIABLE.search(name) else _text(value)
-
-
-def _text(text: str) -> str:
-    for start, end in reversed(secrets_in(text)):
-        text = text[:start] + HIDDEN + text[end:]
-    return text
+    return HIDDEN if value and SECRET_VARIABLE.search(name) else masked(value, HIDDEN)
