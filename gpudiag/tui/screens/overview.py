@@ -120,7 +120,7 @@ class _Lanes:
 
     def _cells(self, row: Row) -> list[Cell]:
         strong = BOLD if row.culprit else PLAIN
-        measures = [self._frame.measures.get(pid, _NO_MEASURE) for pid in row.pids]
+        measures = self._measures(row)
         launched, late = self._launched(row)
         return [
             Cell(text=row.rank or self._short(row.role), style=strong),
@@ -137,9 +137,12 @@ class _Lanes:
             Cell(text="", runs=self._history(row)),
         ]
 
+    def _measures(self, row: Row) -> list[Measure]:
+        return [self._frame.measures.get(pid, _NO_MEASURE) for pid in row.pids]
+
     def _launched(self, row: Row) -> tuple[str, bool]:
         """How many collectives were launched, with how many are missing, and whether any is."""
-        measures = [self._frame.measures.get(pid, _NO_MEASURE) for pid in row.pids]
+        measures = self._measures(row)
         lag = max((m.behind for m in measures), default=0)
         launched = _span([m.launched for m in measures])
         return (f"{launched} -{lag}" if lag else launched), lag > 0
