@@ -67,7 +67,7 @@ def _asking(command: F) -> F:
     for option in reversed(
         (
             click.option("--prompts", type=click.Path(path_type=Path), metavar="FILE", help="A prompt a line, or JSON lines."),
-            click.option("--requests", type=click.IntRange(1, 512), default=24, show_default=True, help="Prompts at most."),
+            click.option("-n", "--requests", type=click.IntRange(1, 512), default=24, show_default=True, help="First N prompts."),
             click.option("--max-tokens", type=click.IntRange(8, 8192), default=128, show_default=True, help="Of each answer."),
             click.option("--concurrency", type=click.IntRange(1, 64), default=1, show_default=True, help="Requests at a time."),
             click.option("--temperature", type=click.FloatRange(0, 2), default=0.0, show_default=True),

@@ -31,7 +31,7 @@ class Source:
     """What the options say of the texts."""
 
     prompts: Path | None
-    most: int | None
+    requests: int | None
     max_tokens: int
     temperature: float
     concurrency: int
@@ -59,7 +59,7 @@ def source_options(command: F) -> F:
     @click.option(
         "--prompts", type=click.Path(path_type=Path), metavar="FILE", help="Prompts for the server; default: a small set."
     )
-    @click.option("-n", "--most", type=click.IntRange(1), metavar="N", help="Use only the first N prompts or texts.")
+    @click.option("-n", "--requests", type=click.IntRange(1), metavar="N", help="Use only the first N prompts, or texts of FILE.")
     @click.option("--max-tokens", type=click.IntRange(2, 65536), default=512, show_default=True, help="Longest answer.")
     @click.option("--temperature", type=click.FloatRange(0, 2), default=0.0, show_default=True)
     @click.option("--concurrency", type=click.IntRange(1, 256), default=4, show_default=True, help="Prompts at a time.")
@@ -73,7 +73,8 @@ def source_options(command: F) -> F:
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         names = (
-            "prompts", "most", "max_tokens", "temperature", "concurrency", "raw", "ignore_eos", "model", "key_variable", "save",
+            "prompts", "requests", "max_tokens", "temperature", "concurrency", "raw", "ignore_eos", "model", "key_variable",
+            "save",
         )  # fmt: skip
         wanted = Source(**{name: kwargs.pop(name) for name in names})
         return command(*args, wanted=wanted, **kwargs)
@@ -88,7 +89,7 @@ def texts_of(source: str, wanted: Source) -> Found:
     if Path(source).exists():
         if wanted.save is not None:
             raise UsageError("--save keeps what a server answers; this is a file already", help="leave --save out")
-        return Found(texts=texts.read(Path(source))[: wanted.most])
+        return Found(texts=texts.read(Path(source))[: wanted.requests])
     if "/" in source.removeprefix("http://").removeprefix("https://").rstrip("/") and "://" not in source:
         raise UsageError(f"{source}: no such file, and no address of a server", help="http://127.0.0.1:30000, or a file of texts")
     return _ask(source, wanted)
@@ -100,7 +101,7 @@ def _ask(source: str, wanted: Source) -> Found:
 
     headers = headers_from(wanted.key_variable)
     info = server.inspect(base_url(source), model=wanted.model, headers=headers)
-    chosen: tuple[Prompt, ...] = (prompts.read(wanted.prompts) if wanted.prompts else prompts.built_in())[: wanted.most]
+    chosen: tuple[Prompt, ...] = (prompts.read(wanted.prompts) if wanted.prompts else prompts.built_in())[: wanted.requests]
     wish = answers.Wish(
         max_tokens=wanted.max_tokens,
         temperature=wanted.temperature,
