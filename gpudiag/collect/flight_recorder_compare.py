@@ -182,10 +182,10 @@ def _first_state_difference(column: list[_Rank], start: int, shortest: int) -> i
     length = shortest - start + 1
     if length <= 0:
         return None
-    states = [r.states[start - r.first : start - r.first + length] for r in column]
-    if all(s == states[0] for s in states):
-        return None
-    return next((start + i for i in range(length) if len({s[i] for s in states}) > 1), None)
+    # Nearly all ranks have the same states: only the different rows are looked through.
+    one, *others = {r.states[start - r.first : start - r.first + length] for r in column}
+    firsts = [next(i for i, (mine, other) in enumerate(zip(one, row, strict=True)) if mine != other) for row in others]
+    return start + min(firsts) if firsts else None
 
 
 def _in_flight(column: list[_Rank]) -> int:

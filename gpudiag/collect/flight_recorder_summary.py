@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import marshal
 import re
 from array import array
 from collections.abc import Mapping
@@ -98,16 +97,23 @@ class Summarizer:
     def __init__(self) -> None:
         self.table: list[Signature] = []
         self._numbers: dict[bytes, int] = {}
+        self._encode = msgspec.msgpack.Encoder().encode
 
     def summarize(self, dump: dict[str, Any], source: Dump, written_at: float) -> RankSummary:
-        """Raises ValueError where a dump has too many different operations, KeyError or TypeError where its form is another."""
+        """One dump, which comes from `source` and was written at that Unix time.
+
+        Raises ValueError where a dump has too many different operations; KeyError, TypeError, OverflowError or
+        RecursionError where its form is another.
+        """
         columns: dict[str, _Column] = {}
         pending: list[Pending] = []
         names: dict[str, str] = {}
         groups = _mapping(dump.get("pg_config"))
         members = {str(g): _members(_mapping(v).get("ranks")) for g, v in groups.items()}
-        for entry in dump["entries"]:
-            is_p2p, p2p_number, group, sequence, state = _PLACE(entry)
+        entries = dump["entries"]
+        # Equal calls give equal bytes.
+        calls = map(self._encode, map(_CALL, entries))
+        for entry, call, (is_p2p, p2p_number, group, sequence, state) in zip(entries, calls, map(_PLACE, entries), strict=True):
             if is_p2p and p2p_number:
                 pending += _pending(entry, members)
                 continue
@@ -119,29 +125,26 @@ class Summarizer:
             elif sequence < column.due:
                 continue
             column.due += 1
-            column.signatures.append(self._number(entry))
+            number = self._numbers.get(call)
+            column.signatures.append(self._add(call, entry) if number is None else number)
             column.states.append(COMPLETED if state == "completed" or entry.get("retired") else 0)
         return RankSummary(
             rank=_rank(dump, source.path),
             dump=source.argument,
             written_at=written_at,
-            whole=not dump["entries"] or dump["entries"][0].get("record_id") == 0,
-            records=len(dump["entries"]),
+            whole=not entries or entries[0].get("record_id") == 0,
+            records=len(entries),
             groups={str(g): GroupRecord(c.first, c.signatures.tobytes(), bytes(c.states)) for g, c in columns.items()},
             members=members,
             descriptions=names | {str(g): str(_mapping(v).get("desc", ""))[:100] for g, v in groups.items()},
             pending=tuple(pending),
         )
 
-    def _number(self, entry: dict[str, Any]) -> int:
-        # Version 2 of marshal has no back references, so equal values give equal bytes.
-        key = marshal.dumps(_CALL(entry), 2)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.table)
-            if number > MOST_SIGNATURES:
-                raise ValueError("too many different operations")
-            self.table.append(signature(entry))
+    def _add(self, call: bytes, entry: dict[str, Any]) -> int:
+        number = self._numbers[call] = len(self.table)
+        if number > MOST_SIGNATURES:
+            raise ValueError("too many different operations")
+        self.table.append(signature(entry))
         return number
 
 

@@ -20,7 +20,7 @@ from gpudiag.collect.flight_recorder_summary import Share, Summarizer, created_a
 from gpudiag.collect.parent_death import die_with
 
 MEMORY_LIMIT: Final = 2 << 30
-_OTHER_FORM: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+_OTHER_FORM: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError)
 
 Wanted: TypeAlias = dict[str, list[tuple[str, int]]]
 """By dump: the records to look up, each by its group and its number there."""

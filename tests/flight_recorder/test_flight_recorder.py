@@ -192,6 +192,28 @@ def test_a_dump_that_asks_for_all_memory_is_refused_and_the_others_are_read(tmp_
     assert str(bomb) in reading.value.skipped
 
 
+def test_a_dump_with_values_that_no_recorder_writes_is_refused_and_the_others_are_read(tmp_path: Path) -> None:
+    paths = write(tmp_path, 2, 5)
+    endless: list[object] = []
+    endless.append(endless)
+    for rank, sizes in ((2, [[1 << 70]]), (3, endless), (4, [[object]])):
+        odd = dump(rank, 5, 5)
+        odd["entries"][2]["input_sizes"] = sizes
+        (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(odd, 2))
+    found = analysis([*paths, *(tmp_path / f"dump_{rank}" for rank in (2, 3, 4))])
+    assert (found.ranks, sorted(found.skipped)) == ((0, 1), [str(tmp_path / f"dump_{rank}") for rank in (2, 3, 4)])
+
+
+@pytest.mark.parametrize("at", [3, 9])
+def test_of_several_ranks_with_other_states_the_first_number_counts(tmp_path: Path, at: int) -> None:
+    for rank, done_until in enumerate((12, 12, 10, at)):
+        one = dump(rank, 4, 0)
+        one["entries"] = [entry(n, done=n < done_until) for n in range(1, 13)]
+        (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(one, 2))
+    (problem,) = analysis(sorted(tmp_path.iterdir())).problems
+    assert (problem.kind, problem.sequence) == ("state", at)
+
+
 def test_nothing_to_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "dump_0").write_bytes(b"hello")
     reading = analyze([Dump(str(tmp_path / "dump_0"))])
