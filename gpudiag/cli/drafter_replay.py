@@ -31,6 +31,9 @@ MOST_STEPS: Final = 16
 @click.option("--steps", type=click.IntRange(1, MOST_STEPS), help="Drafts of a round; default: what the server says, else 3.")
 @click.option("--topk", type=click.IntRange(1, 16), default=1, show_default=True, help="SGLang's --speculative-eagle-topk.")
 @click.option("--draft-tokens", type=click.IntRange(2, 256), help="SGLang's --speculative-num-draft-tokens, for a tree.")
+@click.option(
+    "--window", type=click.IntRange(1, 1 << 24), help="SGLang's --speculative-draft-window-size; default: what the server says."
+)
 @click.option("--layers", metavar="N,N,N", help="Layers whose input the drafter learnt on, where its files do not say it.")
 @click.option("--measured", metavar="ROUNDS:S1,S2,...", help="What the server accepts, by position, where FILE does not say it.")
 @click.option("--python", metavar="PATH", help="An interpreter that has torch; default: ours, else the server's.")
@@ -48,6 +51,7 @@ def replay(
     steps: int | None,
     topk: int,
     draft_tokens: int | None,
+    window: int | None,
     layers: str | None,
     measured: str | None,
     python: str | None,
@@ -82,6 +86,7 @@ def replay(
         steps=steps or found.steps or _steps_in(found.texts, given) or 3,
         topk=topk if topk > 1 else found.topk,
         draft_tokens=draft_tokens or found.draft_tokens,
+        window=window or found.window,
         layers=named,
         device=device,
         dtype=dtype,

@@ -49,6 +49,7 @@ class Found:
     texts: tuple[Text, ...]
     steps: int | None = None
     topk: int = 1
+    window: int | None = None
     draft_tokens: int | None = None
     counted: Measured | None = None
 
@@ -130,6 +131,7 @@ def _ask(source: str, wanted: Source) -> Found:
         texts=found,
         steps=info.steps or None,
         topk=info.topk,
+        window=info.window,
         draft_tokens=info.drafts_per_round + 1 if info.drafts_per_round else None,
         counted=counted,
     )

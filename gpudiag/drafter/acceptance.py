@@ -11,6 +11,7 @@ from gpudiag.drafter.formulas import conditional_of
 from gpudiag.model.metrics import SpeculationCounts
 from gpudiag.model.speculation import (
     Acceptance,
+    DeadEnds,
     DomainAcceptance,
     Estimate,
     RequestReading,
@@ -20,6 +21,8 @@ from gpudiag.model.speculation import (
 
 EDGES: Final = (0, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 1 << 30)
 """Context lengths, in tokens, between which acceptance is told apart."""
+_DEAD_ROUNDS: Final = 50
+"""So many rounds without an accepted draft are no chance: of drafts that are right in one round of ten, 1 in 200 such rows."""
 
 
 def by_requests(run: ServerRun) -> Acceptance | None:
@@ -79,6 +82,25 @@ def stretches(run: ServerRun) -> tuple[Stretch, ...]:
             rounds = sum(map(len, pieces))
             made.append(Stretch(since=since, until=until, rounds=rounds, length=length))
     return tuple(made)
+
+
+def dead_ends(run: ServerRun) -> DeadEnds | None:
+    """The answers that end without an accepted draft, where the rounds of the requests are known one by one."""
+    told = [r for r in run.requests if r.prompt_tokens is not None and len(r.steps) >= 2 * _DEAD_ROUNDS]
+    ends = [(r, _rounds_to_last_hit(r.steps)) for r in told]
+    dead = [(r, lived) for r, lived in ends if len(r.steps) - lived >= _DEAD_ROUNDS]
+    if not dead:
+        return None
+    return DeadEnds(
+        answers=len(told),
+        dead=len(dead),
+        since=min((r.prompt_tokens or 0) + 1 + sum(r.steps[:lived]) + lived for r, lived in dead),
+        rounds=min(len(r.steps) - lived for r, lived in dead),
+    )
+
+
+def _rounds_to_last_hit(steps: Sequence[int]) -> int:
+    return next((i + 1 for i in range(len(steps) - 1, -1, -1) if steps[i]), 0)
 
 
 def domains(run: ServerRun) -> tuple[DomainAcceptance, ...]:

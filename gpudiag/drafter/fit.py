@@ -30,6 +30,8 @@ _WEIGHT: Final = 20.0
 """How many rounds the prior on a group's rate is worth."""
 _PAIRED: Final = 4.0
 """How much more a count of the same requests is worth than a count of others: their texts are the same."""
+_DRAWN: Final = 0.25
+"""The same where another tensor stands for the one that is not known: what it does in one text differs."""
 MOST_TIMES: Final = 1e9
 
 
@@ -88,22 +90,20 @@ def _candidate(
     table: Table, texts: Sequence[Text], steps: int, seen: Measured | None, *, greedy: bool
 ) -> tuple[Candidate, float]:
     walked = [by_text(words, texts, steps, greedy=greedy) for words in table.words]
-    merged = [walk.total(parts, steps) for parts in zip(*walked, strict=True)]
     # The counts of several draws together; their number of rounds is not that of the texts, their rates are.
+    replayed = walk.total((part for parts in walked for part in parts), steps)
     likelihood = agrees = None
     if seen is not None and seen.source == "rounds":
         likelihood, agrees = _by_round(table.words, texts, steps)
-    elif seen is not None and seen.source == "histograms":
-        parts = [walk.of_histogram(t.histogram or (), steps) for t in texts]
-        likelihood = sum(_by_count(p, m, steps, _PAIRED) for p, m in zip(parts, merged, strict=True))
     elif seen is not None:
-        likelihood = _by_count(seen.total, walk.total(merged, steps), steps, 1.0)
+        likelihood, nearest = _by_draw(walked, texts, steps, seen)
+        replayed = walk.total(walked[nearest], steps)
     hypothesis = table.hypothesis
     candidate = Candidate(
         name=hypothesis.group or hypothesis.name,
         kind=hypothesis.kind,
         says=hypothesis.says,
-        replayed=walk.total(merged, steps),
+        replayed=replayed,
         log_likelihood=likelihood,
         agrees=agrees,
         drawn=bool(hypothesis.group),
@@ -134,6 +134,19 @@ def _by_round(draws: Sequence[Sequence[Word]], texts: Sequence[Text], steps: int
         weight = 2.0 if quarter < 0 else _WEIGHT
         likelihood += _beta_binomial(outcome[True], outcome[False], weight * rate, weight * (1 - rate))
     return likelihood, exact / compared if compared else 0.0
+
+
+def _by_draw(walked: Sequence[Sequence[DraftCounts]], texts: Sequence[Text], steps: int, seen: Measured) -> tuple[float, int]:
+    """Log likelihood of the counts if each draw of the tensor is as likely as the others, and which draw explains them best."""
+    by_text = seen.source == "histograms"
+    found = [walk.of_histogram(t.histogram or (), steps) for t in texts] if by_text else [seen.total]
+    worth = 1.0 if not by_text else _PAIRED if len(walked) == 1 else _DRAWN
+    scores = []
+    for parts in walked:
+        foretold = parts if by_text else [walk.total(parts, steps)]
+        scores.append(sum(_by_count(f, w, steps, worth) for f, w in zip(found, foretold, strict=True)))
+    best = max(scores)
+    return best + math.log(sum(math.exp(s - best) for s in scores) / len(scores)), scores.index(best)
 
 
 def _by_count(found: DraftCounts, foretold: DraftCounts, steps: int, worth: float) -> float:

@@ -36,6 +36,8 @@ class Hypothesis(Struct, frozen=True, kw_only=True, omit_defaults=True):
     residual: str | UnsetType = UNSET
     embedding: str | UnsetType = UNSET
     seed: int | UnsetType = UNSET
+    window: int | UnsetType = UNSET
+    """How many of the last tokens the drafter attends to; no server does that, see contexts()."""
 
 
 def hypotheses(layers: int, learnt: tuple[int, ...], *, post_norm: bool, residual_normed: bool) -> tuple[Hypothesis, ...]:
@@ -168,16 +170,18 @@ def _tensors() -> list[Hypothesis]:
         ),
         Hypothesis(name="embedding of zeros", kind="embedding", says="its embedding is all zeros", prior=5.0, embedding="zero"),
     ]
+    # Memory that no file filled, or rows of another vocabulary's order: the two are accepted quite differently.
     drawn = [
         Hypothesis(
-            name=f"another embedding #{seed}",
+            name=f"another embedding, {how} #{seed}",
             group="another embedding",
             kind="embedding",
             says="it uses an embedding that is neither its own nor the target's",
             prior=3.5,
-            embedding="random",
+            embedding=how,
             seed=seed,
         )
+        for how in ("random", "shuffled")
         for seed in range(1, DRAWS + 1)
     ]
     for short, name in (("fc", "fc"), ("lm_head", "lm_head"), ("qkv", "layers.0.self_attn.v_proj")):
@@ -194,3 +198,19 @@ def _tensors() -> list[Hypothesis]:
             for seed in range(1, DRAWS + 1)
         ]
     return [*fixed, *drawn]
+
+
+WINDOWS: Final = (192, 768, 3072)
+"""Tokens. What a drafter attends to at most, to see whether more does it harm: within what drafters are trained on."""
+
+
+def contexts(longest: int, seen: int | None) -> tuple[Hypothesis, ...]:
+    """Windows that the longest text (tokens) goes well beyond: no ways of serving, but a test of what a long context does.
+
+    `seen` is the server's own window, which only a smaller one changes.
+    """
+    return tuple(
+        Hypothesis(name=f"the last {w} tokens", kind="context", says=f"it sees the last {w} tokens", prior=0.0, window=w)
+        for w in WINDOWS
+        if longest >= 2 * w and (seen is None or w < seen)
+    )

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gpudiag.drafter import cost as costs
-from gpudiag.drafter.acceptance import by_counters, by_requests, domains, stretches
+from gpudiag.drafter.acceptance import by_counters, by_requests, dead_ends, domains, stretches
 from gpudiag.drafter.formulas import each_for, length_of_rate, rate_for
 from gpudiag.errors import UsageError
 from gpudiag.model.decoding import decode_json
@@ -46,6 +46,7 @@ def measurement(
         acceptance=_with_each(best, steps),
         others=tuple(found[1:]),
         stretches=stretches(served),
+        dead_ends=dead_ends(served),
         domains=domains(served),
         cost=cost,
         choice=choice,

@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from gpudiag.doctor import drafter_files, model_files
-from gpudiag.drafter import fit, splits, torch_child, walk
+from gpudiag.drafter import contexts, fit, splits, torch_child, walk
 from gpudiag.drafter.fit import Measured, Table
 from gpudiag.drafter.hypotheses import Hypothesis, hypotheses
+from gpudiag.drafter.hypotheses import contexts as contexts_of
 from gpudiag.errors import NotInspectableError, UsageError
 from gpudiag.model.replay import AS_TRAINED, DraftCounts, Replay, Text
 from gpudiag.rules.drafter.aux_layers import learned
@@ -31,6 +32,8 @@ class Order(Struct, frozen=True, kw_only=True):
     steps: int
     topk: int = 1
     draft_tokens: int | None = None
+    window: int | None = None
+    """Tokens that the server has the drafter attend to at most; None: all."""
     layers: tuple[int, ...] | None = None
     device: str = "auto"
     dtype: str | None = None
@@ -52,8 +55,9 @@ def replay(
     """
     began = time.monotonic()
     known = _known(order)
+    probes = () if order.healthy_only else contexts_of(max((len(t.ids) for t in texts), default=0), order.window)
     nodes = (order.draft_tokens or order.steps + 1) - 1
-    answer = torch_child.run(_request(order, texts, known, nodes), python=python, progress=progress)
+    answer = torch_child.run(_request(order, texts, (*known, *probes), nodes), python=python, progress=progress)
     rows = answer["tables"]
     words = {name: [row[name] for row in rows] for name in rows[0]}
     if AS_TRAINED not in words:
@@ -75,6 +79,7 @@ def replay(
         steps=order.steps,
         topk=order.topk,
         draft_tokens=nodes + 1,
+        window=order.window,
         learnt_layers=tuple(known[0].layers or ()),
         covered=answer["covered"],
         own_choice=own_choice,
@@ -84,6 +89,15 @@ def replay(
         measured=seen.total if seen else None,
         measured_from=seen.source if seen else "nothing",
         candidates=fit.candidates(tables, texts, order.steps, seen, greedy=greedy),
+        contexts=tuple(
+            found
+            for probe in probes
+            if (
+                found := contexts.compared(
+                    healthy.words[0], words[probe.name], texts, order.steps, window=int(probe.window or 0), greedy=greedy
+                )
+            )
+        ),
         sections=splits.split(healthy.words[0], texts, order.steps, greedy=greedy, closing=splits.closing_ids(order.target)),
         dtype=str(answer["dtype"]),
         device=str(answer["device"]),
@@ -124,6 +138,7 @@ def _request(order: Order, texts: Sequence[Text], known: tuple[Hypothesis, ...],
         "steps": order.steps,
         "topk": order.topk,
         "nodes": nodes,
+        "window": order.window,
         "learnt": known[0].layers,
         "hypotheses": msgspec.to_builtins(known),
         "sequences": [{"ids": t.ids, "prompt": t.prompt} for t in texts],

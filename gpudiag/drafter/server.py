@@ -34,6 +34,8 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
     drafts_per_round: int | None
     topk: int = 1
     """Children that each node of a tree of drafts keeps (SGLang); 1 for a chain."""
+    window: int | None = None
+    """Tokens that the drafter attends to at most (SGLang's --speculative-draft-window-size); None: all."""
     notes: tuple[str, ...] = ()
 
 
@@ -92,6 +94,7 @@ def _sglang(
         steps=steps,
         tree=(topk := _count(info.get("speculative_eagle_topk")) or 1) > 1,
         topk=topk,
+        window=_count(info.get("speculative_draft_window_size")),
         drafts_per_round=nodes - 1 if nodes and steps else steps,
         notes=(*notes, *_sglang_notes(info)),
     )

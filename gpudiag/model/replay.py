@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from msgspec import Struct
@@ -50,6 +51,16 @@ class DraftCounts(Struct, frozen=True, kw_only=True):
         return tuple(n / self.rounds if self.rounds else 0.0 for n in self.at)
 
     @property
+    def error(self) -> float:
+        """Standard error of the length, rounds taken as independent; 1.0 without rounds."""
+        if not self.rounds:
+            return 1.0
+        mean = self.length - 1
+        # Sum of squares from survival: E[L^2] = sum (2i - 1) S_i.
+        square = sum((2 * i + 1) * s for i, s in enumerate(self.survival))
+        return math.sqrt(max(0.0, square - mean * mean) / self.rounds)
+
+    @property
     def conditional(self) -> tuple[float | None, ...]:
         """DraftCounts at each position where all before it were accepted; None where that never happened."""
         reached = (self.rounds, *self.at[:-1])
@@ -90,6 +101,22 @@ class Section(Struct, frozen=True, kw_only=True):
     """Of these, the texts in which hardly a draft is accepted there."""
 
 
+class Context(Struct, frozen=True, kw_only=True):
+    """Replayed acceptance far into the texts, with all the text in the drafter's sight and with its last tokens only."""
+
+    window: int
+    """How many of the last tokens the drafter attends to in `cut`."""
+    since: int
+    """Position in the text from which on rounds are counted."""
+    texts: int
+    """Texts that are so long."""
+    whole: DraftCounts
+    cut: DraftCounts
+    low: float | None
+    """95 % interval of the difference of the two lengths, from resampling texts; None for a few texts."""
+    high: float | None
+
+
 class Replay(Struct, frozen=True, kw_only=True):
     """A replay and its comparison with what the server measured."""
 
@@ -115,6 +142,10 @@ class Replay(Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...]
     """Best first where something was measured."""
     sections: tuple[Section, ...]
+    window: int | None = None
+    """Tokens that the server has the drafter attend to at most; None: all."""
+    contexts: tuple[Context, ...] = ()
+    """By window, the shortest first; empty where no text is long enough."""
     dtype: str
     device: str
     took_s: float

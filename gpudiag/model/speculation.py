@@ -120,6 +120,18 @@ class Stretch(Struct, frozen=True, kw_only=True):
     length: Estimate
 
 
+class DeadEnds(Struct, frozen=True, kw_only=True):
+    """Answers from some token of which on not one draft was accepted, for many rounds until they end."""
+
+    answers: int
+    """Answers of enough rounds to tell."""
+    dead: int
+    since: int
+    """Tokens of prompt and output after which the earliest of them accepts nothing any more."""
+    rounds: int
+    """Rounds without an accepted draft at the end of the shortest of them."""
+
+
 class DomainAcceptance(Struct, frozen=True, kw_only=True):
     """Acceptance length on the prompts of one domain."""
 
@@ -175,6 +187,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
     others: tuple[Acceptance, ...] = ()
     """By the other sources, to compare."""
     stretches: tuple[Stretch, ...] = ()
+    dead_ends: DeadEnds | None = None
+    """None where rounds are not known one by one, or no answer ends so."""
     domains: tuple[DomainAcceptance, ...] = ()
     cost: Cost | None = None
     choice: StepsChoice | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gpudiag.model.replay import Candidate, DraftCounts, ReplayReport, Section
+from gpudiag.model.replay import Candidate, Context, DraftCounts, ReplayReport, Section
 from gpudiag.render.canvas import Canvas, pad
 from gpudiag.render.plain import ascii_only, clean
 from gpudiag.render.safe import safe
@@ -47,6 +47,8 @@ class _Page:
             if replay.topk == 1
             else f"{replay.steps} steps, topk {replay.topk}, {replay.draft_tokens} tokens"
         )
+        if replay.window is not None:
+            shape += f", the last {replay.window} tokens in sight"
         canvas.paragraph(
             [],
             f"{replay.texts} texts, {replay.tokens} tokens, {shape}; layers {', '.join(map(str, replay.learnt_layers))}; "
@@ -57,6 +59,7 @@ class _Page:
         if self.verbose or (replay.measured is not None and len(replay.candidates) > 1):
             self._candidates(replay.candidates)
         self._sections(replay.sections)
+        self._contexts(replay.contexts)
 
     def _verdict(self) -> None:
         canvas = self.canvas
@@ -124,6 +127,13 @@ class _Page:
             self.canvas.row((pad(f"by {by}", 28) + pad("length", 16) + "accepted at position 1, 2, ...", DIM))
             for section in (s for s in sections if s.by == by):
                 self._row(self._say(section.name)[:24], section.acceptance, "", f"   {section.acceptance.rounds} rounds")
+
+    def _contexts(self, contexts: Sequence[Context]) -> None:
+        for context in contexts:
+            self.canvas.blank()
+            self.canvas.row((pad(f"from position {context.since} on", 28) + "length", DIM))
+            self._row("seeing all of the text", context.whole, "")
+            self._row(f"seeing the last {context.window}", context.cut, "")
 
     def _say(self, words: str) -> str:
         cleaned = clean(words)

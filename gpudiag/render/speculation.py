@@ -101,6 +101,10 @@ class _Numbers:
         if len(m.stretches) > 1:
             told = (f"{s.since}-{s.until - 1}: {s.length.value:.2f}" for s in m.stretches)
             self._line("by context", ", ".join(told))
+        if m.dead_ends is not None:
+            ends = m.dead_ends
+            told_of = f"{ends.dead} of {ends.answers} long answers accept no draft in their last {ends.rounds} rounds or more"
+            self._line("dead ends", f"{told_of}, the first from token {ends.since} on")
         if m.domains:
             self._line("by domain", ", ".join(f"{d.domain} {d.length:.2f}" for d in m.domains))
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpudiag.drafter.acceptance import stretches
-from gpudiag.drafter.measure import saved_run
+import msgspec
+
+from gpudiag.drafter.acceptance import dead_ends, stretches
+from gpudiag.drafter.measure import measurement, saved_run
+from gpudiag.rules.speculation.judge import findings_of
 
 RECORDED = Path(__file__).parent / "recorded" / "sglang-0.5.17-eagle3-long-measure.json"
 
@@ -19,3 +22,17 @@ def test_some_answers_that_fail_are_no_fall_with_length() -> None:
     assert last.length.high is not None
     assert first.length.low is not None
     assert last.length.high > first.length.low
+
+
+def test_answers_that_end_without_an_accepted_draft_are_said() -> None:
+    run = saved_run(RECORDED, "--other")
+    found = dead_ends(run)
+    assert found is not None
+    assert (found.answers, found.dead, found.rounds, found.since) == (6, 3, 88, 189)
+    (said,) = findings_of(measurement(run))
+    assert said.code == "GPD612"
+    assert "3 of 6 long answers end without an accepted draft, the first from token 189 on" in said.title
+    assert "drafter replay" in said.next_steps[0]
+    alive = msgspec.structs.replace(run, requests=tuple(r for r in run.requests if any(r.steps[-40:])))
+    assert dead_ends(alive) is None
+    assert not any("end without" in said.title for said in findings_of(measurement(alive)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpudiag.assets import asset
 from gpudiag.drafter.replay import Order, replay
 from gpudiag.model.replay import Replay, Text
 from gpudiag.rules.drafter import replayed
@@ -84,3 +86,27 @@ def test_a_healthy_server_is_not_accused(pair: Pair, tmp_path: Path) -> None:
     found = replayed_rounds(pair, pair.draft(), texts)
     assert found.candidates[0].name == "as trained"
     assert not [f for f in replayed.evaluate(found) if f.severity == "error"]
+
+
+def test_a_window_is_what_each_token_sees(pair: Pair) -> None:
+    program = Path(__file__).parent / "programs" / "windowed.py"
+    ran = subprocess.run(
+        [pair.python, str(program), str(asset("torchside", "eagle3/chain.py").parent.parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    wrong, changed = map(float, ran.stdout.split())
+    assert wrong < 1e-5
+    assert changed > 0.01, "a window that leaves nothing out shows nothing"
+
+
+def test_long_texts_are_replayed_with_a_shorter_view(pair: Pair) -> None:
+    texts = tuple(Text(ids=(t.ids * 40)[:460], prompt=t.prompt) for t in pair.texts[:5])
+    (found,) = replayed_rounds(pair, pair.draft(), texts).contexts
+    assert (found.window, found.since, found.texts) == (192, 384, 5)
+    assert found.low is not None
+    assert replayed_rounds(pair, pair.draft(), texts, healthy_only=True).contexts == ()
+    short = tuple(Text(ids=t.ids[:383], prompt=t.prompt) for t in texts)
+    assert replayed_rounds(pair, pair.draft(), short).contexts == ()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from gpudiag.drafter.replay_report import report_of
-from gpudiag.model.replay import Candidate, DraftCounts, Replay, Section
+from gpudiag.model.replay import Candidate, DraftCounts, Replay, ReplayReport, Section
 from gpudiag.render.replay import text
 from gpudiag.rules.drafter.replayed import evaluate
 
@@ -186,6 +187,26 @@ def test_a_drafter_that_loses_long_texts() -> None:
     assert codes(made(trained(GOOD), measured=GOOD, sections=few)) == []
     even = (*falling[:2], place("256-511", 100, 60, 40))
     assert codes(made(trained(GOOD), measured=GOOD, sections=even)) == []
+
+
+RECORDED = Path(__file__).parent / "recorded" / "sglang-0.5.17-eagle3-long-replay.json"
+
+
+def test_a_real_drafter_that_sees_too_much() -> None:
+    """12 answers of 700 tokens by a real server; acceptance by position falls and comes back, which says nothing of length."""
+    report = msgspec.json.decode(RECORDED.read_bytes(), type=ReplayReport)
+    (found,) = evaluate(report.replay)
+    assert (found.code, found.confidence) == ("GPD609", "proven")
+    assert "1.45 tokens a round from position 384 on, 1.90 if it saw the last 192" in found.title
+    assert any("--speculative-draft-window-size 192" in step for step in found.next_steps)
+    assert "seeing the last 192" in text(report_of(report.replay, version="1"))
+    (context,) = report.replay.contexts
+    unsure = msgspec.structs.replace(context, low=-0.02)
+    assert codes(msgspec.structs.replace(report.replay, contexts=(unsure,))) == ["GPD606"]
+    few = msgspec.structs.replace(context, low=None, high=None)
+    assert codes(msgspec.structs.replace(report.replay, contexts=(few,))) == ["GPD606"]
+    little = msgspec.structs.replace(context, cut=context.whole, low=0.01)
+    assert codes(msgspec.structs.replace(report.replay, contexts=(little,))) == ["GPD606"]
 
 
 def test_the_page_is_plain_and_narrow() -> None:

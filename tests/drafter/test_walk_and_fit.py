@@ -122,6 +122,17 @@ def test_draws_of_an_unknown_tensor_are_one_candidate() -> None:
     assert (best.name, best.drawn) == ("another", True)
 
 
+def test_one_draw_that_does_what_the_server_does_is_enough() -> None:
+    """Where only counts are known: draws of another tensor may differ from each other as much as from the truth."""
+    texts = served(words(30, 0.25), form="histograms")
+    seen = fit.measured(texts, STEPS)
+    draws = (words(31, 0.02), words(32, 0.25), words(33, 0.02))
+    tables = [table("right", "as-trained", RIGHT), table("near", "norm", words(34, 0.33)), table("another", "embedding", *draws)]
+    best = fit.candidates(tables, texts, STEPS, seen, greedy=True)[0]
+    assert best.name == "another"
+    assert best.replayed.survival[0] == pytest.approx(0.25, abs=0.05), "the counts of that draw, not of all of them"
+
+
 def test_texts_that_do_not_all_carry_counts_carry_none() -> None:
     texts = served(RIGHT)
     assert fit.measured((*texts, Text(ids=(1, 2), prompt=1)), STEPS) is None

@@ -343,6 +343,8 @@ def harmless(found: dict[str, Any]) -> bool:
 
 
 def main() -> int:
+    # A run of half an hour that is ended takes its server with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vllm", type=Path, help="environment with vLLM")
     parser.add_argument("--model", type=Path)

@@ -115,7 +115,7 @@ def test_a_start_that_waits_for_a_stale_lock(bench: Bench) -> None:
     lock.touch()
     overlay = damage_package(ENGINE, LLAMA, bench.directory, lambda text: text + WAITS_FOR_A_LOCK % str(lock))
     with server(bench.plan(ENGINE, packages=overlay)) as run:
-        run.until(lambda p: p.phases[-1].phase == "weight-load", "the weights load", 400.0)
+        run.until(lambda p: p.phases[-1].phase in ("weight-load", "kv-allocation"), "the weights load", 400.0)
         run.until(stalled, "the wait is found", 60.0)
         verdict = run.report.verdict
         assert (verdict.code, verdict.culprits[0].path) == ("GPD307", str(lock)), verdict

@@ -24,7 +24,7 @@ def ahead(x, by=1):
     return moved
 
 
-def steps(drafter, captured, embedded, following, count):
+def steps(drafter, captured, embedded, following, count, window=None):
     """Logits of each step for all positions at once: yields [B, T, V_d].
 
     `embedded` [B, T, H] is the input of step 0 (right: token i + 1 at index i), `following` that of step 1 (token i + 2).
@@ -40,27 +40,30 @@ def steps(drafter, captured, embedded, following, count):
             first = (k, v)
         else:
             later.append((k, v))
-        attended = attend(q, first, later)
+        attended = attend(q, first, later, window)
         hidden, logits = drafter.finish(attended, residual)
         yield logits
         embedded, following = following, ahead(following)
 
 
-def attend(q, first, later):
-    """Attention [B, T, heads, D] of each index to `first` up to itself and to `later` at itself, in pieces of bounded size."""
+def attend(q, first, later, window=None):
+    """Attention [B, T, heads, D] of each index to `first` up to itself and to `later` at itself, in pieces of bounded size.
+
+    `window`: to so many entries at most, the last ones, those of `later` among them.
+    """
     batch, length, heads, _ = q.shape
     size = max(1, _CELLS // (batch * heads * length))
-    return torch.cat([_rows(q, first, later, at, min(length, at + size)) for at in range(0, length, size)], 1)
+    return torch.cat([_rows(q, first, later, at, min(length, at + size), window) for at in range(0, length, size)], 1)
 
 
-def _rows(q, first, later, start, end):
+def _rows(q, first, later, start, end, window):
     """The rows from `start` to `end`: keys beyond them are in the future of all."""
     q = q[:, start:end]
     keys, values = first[0][:, :end], first[1][:, :end]
     scale = 1 / math.sqrt(q.shape[-1])
     places = torch.arange(end, device=q.device)
-    future = places[None, :] > places[start:, None]
-    scores = (torch.einsum("bthd,bshd->bhts", q, keys) * scale).masked_fill(future, -math.inf)
+    unseen = out_of_sight(places, places[start:], window and window - len(later))
+    scores = (torch.einsum("bthd,bshd->bhts", q, keys) * scale).masked_fill(unseen, -math.inf)
     own = [(q * key[:, start:end]).sum(-1).transpose(1, 2)[..., None] * scale for key, _ in later]
     weights = torch.cat([scores, *own], -1).float().softmax(-1).to(q.dtype)
     attended = torch.einsum("bhts,bshd->bthd", weights[..., :end], values)
@@ -69,13 +72,19 @@ def _rows(q, first, later, start, end):
     return attended
 
 
+def out_of_sight(keys, queries, window):
+    """Which keys a query does not attend to, [Q, K]: those after it, and those further back than the window."""
+    unseen = keys[None, :] > queries[:, None]
+    return unseen if window is None else unseen | (keys[None, :] <= queries[:, None] - window)
+
+
 @torch.no_grad()
 def accepted(served, captured, ids, count):
     """How many of `count` drafts the text confirms from each index, [B, T]; meaningful where i + 1 + count < T."""
     captured, embedded, following = inputs(served, captured, ids)
     wanted = ahead(ids, 2)
     right = []
-    for logits in steps(served.drafter, captured, embedded, following, count):
+    for logits in steps(served.drafter, captured, embedded, following, count, served.window):
         right.append(served.drafter.target_ids(logits.argmax(-1)) == wanted)
         wanted = ahead(wanted)
     return torch.stack(right, -1).int().cumprod(-1).sum(-1)

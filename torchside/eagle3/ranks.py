@@ -25,7 +25,8 @@ class Ranks:
         self.first = self.rank == 0
         if self.count > 1 and "RANK" not in os.environ:
             _start_others(self.count)
-        if device == "cuda" and self.count > 1:
+        if device == "cuda":
+            # set_device takes no device without an index (torch 2.11).
             device = f"cuda:{self.rank}"
         self.device = torch.device(device)
         if self.device.type == "cuda":

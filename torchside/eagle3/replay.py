@@ -17,7 +17,7 @@ def run(request, talk):
     target = open_target(request["target"], device, _dtype(request.get("dtype")))
     drafter = open_drafter(request["draft"], target, device)
     hypotheses = [h for h in request["hypotheses"] if applies(drafter, h)]
-    cases = {h["name"]: served(drafter, target, h) for h in hypotheses}
+    cases = {h["name"]: served(drafter, target, h, request.get("window")) for h in hypotheses}
     for case in cases.values():
         case.layers = tuple(case.layers or request["learnt"])
     cases = {name: case for name, case in cases.items() if _readable(case.layers, target)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import torch
-from eagle3.chain import attend, inputs
+from eagle3.chain import attend, inputs, out_of_sight
 from torch.nn.functional import embedding
 
 _CELLS = 1 << 26
@@ -29,7 +29,7 @@ def _one(served, captured, ids, levels, topk, nodes):
     length = ids.shape[1]
     positions = torch.arange(length, device=ids.device)
     q, k, v, residual = drafter.project(embedded, drafter.start(captured), positions)
-    hidden, logits = drafter.finish(attend(q, (k, v), []), residual)
+    hidden, logits = drafter.finish(attend(q, (k, v), [], served.window), residual)
     grown = []
     size = max(1, _CELLS // (topk * drafter.heads * length))
     for at in range(0, length, size):
@@ -102,8 +102,8 @@ def _step(served, starts, level, cache, depth):
     scale = 1 / math.sqrt(drafter.head_dim)
     keys, values = cache
     scores = torch.einsum("nkhd,shd->nkhs", q, keys) * scale
-    later = torch.arange(keys.shape[0], device=starts.device)[None, :] > starts[:, None]
-    scores = scores.masked_fill(later[:, None, None, :], -math.inf)
+    unseen = out_of_sight(torch.arange(keys.shape[0], device=starts.device), starts, served.window and served.window - depth)
+    scores = scores.masked_fill(unseen[:, None, None, :], -math.inf)
     line = [*(level.above or []), level.own]
     own = [(q * pair[0]).sum(-1, keepdim=True) * scale for pair in line]
     weights = torch.cat([scores, *own], -1).float().softmax(-1).to(q.dtype)

@@ -9,15 +9,19 @@ class Served:
     """How a hypothesis serves a drafter.
 
     `layers` are capture indices; `shift` is by how many tokens the drafter's input is ahead of the hidden state it is paired
-    with (1 is right); `absolute` reads d2t as target ids made from offsets twice; `embedding` [V, H] is what is looked up.
+    with (1 is right); `absolute` reads d2t as target ids made from offsets twice; `embedding` [V, H] is what is looked up;
+    `window` is how many of the text's last tokens the drafter attends to, None for all.
     """
 
-    def __init__(self, drafter, layers, shift, embedding):
-        self.drafter, self.layers, self.shift, self.embedding = drafter, layers, shift, embedding
+    def __init__(self, drafter, layers, shift, embedding, window=None):
+        self.drafter, self.layers, self.shift, self.embedding, self.window = drafter, layers, shift, embedding, window
 
 
-def served(drafter, target, hypothesis):
-    """The drafter as this hypothesis (a JSON object, see gpudiag/drafter/hypotheses.py) says that it is served."""
+def served(drafter, target, hypothesis, window):
+    """The drafter as this hypothesis (a JSON object, see gpudiag/drafter/hypotheses.py) says that it is served.
+
+    `window` is that of the server, None for a drafter that attends to all of the text.
+    """
     changed = drafter.copy()
     if "feedback" in hypothesis:
         changed.post_norm_feedback = hypothesis["feedback"] == "post-norm"
@@ -27,10 +31,11 @@ def served(drafter, target, hypothesis):
     for name in hypothesis.get("ones", ()):
         changed.weights[f"{name}.weight"] = torch.ones_like(changed.weights[f"{name}.weight"])
     for name in hypothesis.get("random", ()):
-        changed.weights[f"{name}.weight"] = _random_like(changed.weights[f"{name}.weight"], hypothesis.get("seed", 0))
+        changed.weights[f"{name}.weight"] = _random_like(changed.weights[f"{name}.weight"], hypothesis)
     _map(changed, hypothesis.get("d2t"))
     layers = hypothesis.get("layers")
-    return Served(changed, layers, hypothesis.get("shift", 1), _embedding(drafter, target, hypothesis))
+    table = _embedding(drafter, target, hypothesis)
+    return Served(changed, layers, hypothesis.get("shift", 1), table, hypothesis.get("window", window))
 
 
 def applies(drafter, hypothesis):
@@ -59,11 +64,16 @@ def _embedding(drafter, target, hypothesis):
     table = own if which == "own" and own is not None else target.embedding
     if which == "zero":
         return torch.zeros_like(table)
-    return _random_like(table, hypothesis.get("seed", 0)) if which == "random" else table
+    if which == "shuffled":
+        return table[torch.randperm(len(table), generator=_generator(hypothesis)).to(table.device)]
+    return _random_like(table, hypothesis) if which == "random" else table
 
 
-def _random_like(tensor, seed):
+def _generator(hypothesis):
+    return torch.Generator().manual_seed(hypothesis.get("seed", 0))
+
+
+def _random_like(tensor, hypothesis):
     """Another tensor of the same shape and spread: what stands in memory that no file filled, or in another file."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
+    drawn = torch.randn(tensor.shape, generator=_generator(hypothesis), dtype=torch.float32)
     return (drawn * tensor.detach().float().std().cpu()).to(device=tensor.device, dtype=tensor.dtype)

@@ -7,13 +7,13 @@ and what is low then is the drafter on these texts.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from gpudiag.model.finding import Culprit, Evidence, Finding, Severity
 from gpudiag.model.replay import AS_TRAINED, Candidate, DraftCounts, Replay, Section
 from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.drafter import long_context
 
 RIVAL_TIMES: Final = 20.0
 """A way of serving that is less than so many times less likely than the best cannot be told from it."""
@@ -26,8 +26,6 @@ _EXACT: Final = 0.9
 _PLAIN: Final = 0.45
 """DraftCounts of every draft below which a drafter is called low: between the published under-trained and healthy ones."""
 _DEEPER: Final = 60
-_FEW_TEXTS: Final = 4
-"""Texts below which a stretch says more of the texts than of its place."""
 
 _STEPS: Final[dict[str, str]] = {
     "layers": "`gpudiag drafter check DRAFT --target DIR` shows which layers each engine feeds; correct the ids in config.json",
@@ -47,9 +45,9 @@ def evaluate(replay: Replay) -> Iterator[Finding]:
     if replay.measured is not None and not agrees(replay, trained):
         yield _integration(replay)
         return
-    falls = _falling(replay.sections)
-    if falls is not None:
-        yield _context(replay, *falls)
+    long_texts = long_context.evaluate(replay)
+    if long_texts is not None:
+        yield long_texts
     elif low(replay.replayed, replay.steps):
         better = _better(replay)
         yield _contradicted(replay, better) if better is not None else _weak_drafter(replay)
@@ -78,18 +76,8 @@ def _fits(replay: Replay, candidate: Candidate) -> bool:
         return False
     # What another tensor of the same spread would do is known roughly.
     rough = max(0.1, 0.5 * (found.length - 1)) if candidate.drawn else max(0.03, 0.1 * (found.length - 1))
-    spread = max(rough, 3 * _error(found), 3 * _error(candidate.replayed))
+    spread = max(rough, 3 * found.error, 3 * candidate.replayed.error)
     return abs(candidate.replayed.length - found.length) <= spread
-
-
-def _error(found: DraftCounts) -> float:
-    """Standard error of an acceptance length, rounds taken as independent."""
-    if not found.rounds:
-        return 1.0
-    mean = found.length - 1
-    # Sum of squares from survival: E[L^2] = sum (2i - 1) S_i.
-    square = sum((2 * i + 1) * s for i, s in enumerate(found.survival))
-    return math.sqrt(max(0.0, square - mean * mean) / found.rounds)
 
 
 def _integration(replay: Replay) -> Finding:
@@ -198,43 +186,6 @@ def _contradicted(replay: Replay, better: Candidate) -> Finding:
     )
 
 
-def _falling(sections: Sequence[Section]) -> tuple[Section, Section] | None:
-    """The best stretch near the beginning and the last one, if acceptance has all but gone there in most of the texts.
-
-    Rounds of one text are alike: a few texts that a drafter does badly on are no effect of length, however many rounds.
-    """
-    by_place = [s for s in sections if s.by == "position"]
-    if len(by_place) < 2:
-        return None
-    first = max(by_place[:-1], key=lambda s: s.acceptance.length)
-    last = by_place[-1]
-    drop = first.acceptance.length - last.acceptance.length
-    error = (_error(first.acceptance) ** 2 + _error(last.acceptance) ** 2) ** 0.5
-    gone = last.acceptance.length - 1 < 0.4 * (first.acceptance.length - 1)
-    of_most = last.texts >= _FEW_TEXTS and last.lost > max(first.lost, last.texts / 2)
-    return (first, last) if gone and of_most and drop > max(0.2, 4 * error) else None
-
-
-def _context(replay: Replay, first: Section, last: Section) -> Finding:
-    claim = (
-        f"replayed without a server: {first.acceptance.length:.2f} at positions {first.name}, "
-        f"{last.acceptance.length:.2f} at {last.name}, where {last.lost} of {last.texts} texts accept hardly a draft"
-    )
-    # Where it is not every text, something else may tell apart those that are lost.
-    source = "draft-fates" if last.lost == last.texts else "draft-counts"
-    served = "; the server accepts the same" if replay.measured is not None else ""
-    return finding(
-        CONTEXT.code,
-        CONTEXT.name,
-        CONTEXT.severity,
-        title=f"The drafter loses long texts: {first.acceptance.length:.2f} tokens a round, then "
-        f"{last.acceptance.length:.2f} from position {last.name.partition('-')[0]} on",
-        links=[[Evidence(source=source, claim=claim + served)]],
-        next_steps=["train it on texts as long as those that are served, or turn speculation off for long ones"],
-        culprits=[Culprit(node=f"file:{replay.draft}", path=replay.draft)],
-    )
-
-
 def _weak_drafter(replay: Replay) -> Finding:
     served = "the server serves it right" if replay.measured is not None else "nothing was measured on a server"
     claims = [Evidence(source="draft-fates", claim=f"replayed without a server it accepts {numbers(replay.replayed)}; {served}")]
@@ -291,7 +242,7 @@ VOCABULARY: Final = _rule("GPD603", "drafter-vocab-map-wrong", "error")
 WEIGHTS: Final = _rule("GPD605", "drafter-weights-dropped", "error")
 UNDERTRAINED: Final = _rule("GPD606", "drafter-undertrained-or-off-domain", "warning")
 FEEDBACK: Final = _rule("GPD608", "drafter-feedback-mismatch", "error")
-CONTEXT: Final = _rule("GPD609", "drafter-context-too-short", "warning")
+CONTEXT: Final = _rule(long_context.CODE, long_context.NAME, "warning")
 EMBEDDING: Final = _rule("GPD610", "drafter-embedding-mismatch", "error")
 INCONCLUSIVE: Final = _rule("GPD612", "speculation-reading-inconclusive", "info")
 MISALIGNED: Final = _rule("GPD614", "drafter-inputs-misaligned", "error")

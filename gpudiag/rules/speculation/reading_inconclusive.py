@@ -77,6 +77,15 @@ def _of_shape(m: Measurement) -> tuple[str, tuple[str, ...]] | None:
     length = f"{m.acceptance.length.value:.2f} accepted per round"
     if m.shape is None:
         return f"{length}: {_likeness(m)}; not separable without per-position data", (_more_positions(m), CONTROL)
+    if m.dead_ends is not None and 2 * m.dead_ends.dead >= m.dead_ends.answers:
+        ends = m.dead_ends
+        return (
+            f"{length}: {ends.dead} of {ends.answers} long answers end without an accepted draft, the first from token "
+            f"{ends.since} on"
+        ), (
+            "gpudiag drafter replay with the same prompts and --max-tokens tells whether it is the length or the text",
+            CONTROL,
+        )
     if m.shape == "uneven":
         return f"{length}, and more once a first draft was right: some stretches are accepted and others are not", (
             "--prompts with one kind of text at a time, and longer --max-tokens: is it the domain or the length?",
