@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-Ground = Literal["processes", "gloo", "vllm", "sglang", "h200", "report", "machine"]
+Ground = Literal["processes", "gloo", "vllm", "sglang", "h200", "report", "machine", "launch", "drafter", "screen"]
 """Where it happened: plain processes, torch over gloo, a real engine, two H200s, a public report that was rebuilt in the form
-in which the engine prints it, or the facts of a machine, an install or a checkpoint."""
+in which the engine prints it, the facts of a machine, an install or a checkpoint, a server of small processes under the
+supervisor of `gpudiag launch`, a drafter and its target, or the terminal interface."""
 
 REAL: frozenset[Ground] = frozenset({"vllm", "sglang", "h200"})
 """Real engines and real GPUs."""
@@ -54,11 +55,18 @@ class Culprit(NamedTuple):
         return same and all(want is None or (have or "").endswith(want) for want, have in ends)
 
 
+Ask = Callable[[tuple[str, ...]], Report]
+
+
 class Staged(NamedTuple):
-    """A fault that is there to be looked at: what a person types after `gpudiag`, and who is to blame this time."""
+    """A fault that is there to be looked at: what a person types after `gpudiag`, and who is to blame this time.
+
+    `ask` gets the report where the command has no --json; None: it is printed.
+    """
 
     arguments: tuple[str, ...]
     culprit: Culprit
+    ask: Ask | None = None
 
 
 class Variation(NamedTuple):

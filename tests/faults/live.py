@@ -77,12 +77,6 @@ FAULTS = (
         "a rank waits for a semaphore that nobody gives back",
         program("event_nobody_sets", kind="semaphore"),
     ),
-    entry(
-        "condition-nobody-notifies",
-        "GPD322",
-        "a rank waits for a condition that nobody notifies",
-        program("event_nobody_sets", kind="condition"),
-    ),
     entry("lock-owner-asleep", "GPD326", "a thread sleeps with the lock that its rank wants", program("lock_owner_stuck")),
     entry(
         "flock-holder-asleep",

@@ -58,6 +58,7 @@ FAULTS = (
     log("vllm", "eagle3_refused", "GPD214", "EAGLE-3 with a target class without its interface", says="EAGLE-3's interface"),
     log("vllm", "d2t", "GPD215", "a drafter with d2t and a full vocabulary", says="draft_id_to_target_id"),
     log("vllm", "drafter_hidden", "GPD215", "a drafter of another hidden size", says="drafter"),
+    log("vllm", "drafter_renamed", "GPD215", "a drafter with a renamed weight", says="drafter"),
     log("sglang", "port", "GPD216", "the port is taken", says="8200"),
     log("vllm", "port", "GPD216", "the port is taken", says="8100"),
     log("sglang", "sigbus_tp1", "GPD217", "SIGBUS to scheduler TP1", rank=1),

@@ -44,16 +44,16 @@ def recording(name: str, code: str | None, planted: str, path: str, ground: Grou
     def stage(vary: Variation) -> Iterator[Staged]:
         kept = RECORDINGS / f"{path}.gpudiag"
         if vary.number:
-            observation = shuffled(load(kept).observation, vary.rng)
+            as_kept = load(kept)
             kept = vary.directory / kept.name
-            save(observation, kept)
+            save(shuffled(as_kept.observation, vary.rng), kept, logs=as_kept.logs)
         yield Staged(("explain", str(kept)), Culprit(**culprit))
 
     return Fault(name=name, planted=planted, code=code, ground=ground, stage=stage)
 
 
 def h200(name: str, code: str | None, planted: str, *, of: str = "h200x2", **culprit: Any) -> Fault:
-    scenario = name.removesuffix("-armed").removesuffix("-confirmed")
+    scenario = name.partition("-")[0]
     return recording(f"h200-{name.replace('_', '-')}", code, planted, f"gpu/{of}/{scenario}", "h200", **culprit)
 
 
@@ -73,9 +73,32 @@ FAULTS = (
     h200("stale_lock", "GPD307", "rank 1 waits in torch's FileBaton for a lock file of nobody", rank=1),
     h200("never_joined", "GPD308", "rank 1 sleeps before init_process_group", rank=1),
     h200("other_kernel", "GPD310", "rank 1 launches endless kernels of its own instead of the all_reduce", rank=1),
+    h200(
+        "stuck_kernel-dumped",
+        "GPD310",
+        "rank 1 launches a kernel that never ends; core dump of the GPU",
+        of="h200x2_dumped",
+        rank=1,
+        says="wait_for_flag",
+    ),
+    h200(
+        "other_kernel-dumped",
+        "GPD310",
+        "rank 1 launches endless kernels of its own; core dump of the GPU",
+        of="h200x2_dumped",
+        rank=1,
+    ),
     h200("stuck_kernel", "GPD311", "rank 1 launches a kernel that never ends, then all_reduce like rank 0", rank=1, among=True),
     h200("send_without_recv", "GPD325", "rank 0 sends, rank 1 sleeps; no flight recorder", rank=1, among=True),
     h200("send_without_recv-armed", "GPD325", "rank 0 sends, rank 1 sleeps; recorder", of="h200x2_armed", rank=1, among=True),
+    recording(
+        "sglang-launched-killed",
+        "GPD210",
+        "SIGKILL to the scheduler TP1 of SGLang 0.5.17 under the supervisor of gpudiag launch",
+        "gpu/h200x2_sglang/launched_killed",
+        "sglang",
+        rank=1,
+    ),
     recording(
         "vllm-engine-core-stopped",
         "GPD305",
@@ -102,6 +125,16 @@ LOOK_ALIKES = (
     h200("idle-armed", None, "both ranks wait for an event after a warm-up; flight recorder", of="h200x2_armed"),
     h200("host_sleep", None, "rank 1 sleeps 0.2 s after each all_reduce"),
     h200("slow_compile", None, "rank 1 compiles an extension for minutes"),
+    *(
+        recording(f"sglang-eagle3-{name.replace('_', '-')}", None, planted, f"gpu/h200x2_sglang/{name}", "sglang")
+        for name, planted in (
+            ("idle", "nothing is asked of SGLang 0.5.17 with EAGLE-3"),
+            ("serving", "SGLang 0.5.17 with EAGLE-3 answers requests"),
+            ("serving_confirmed", "SGLang 0.5.17 with EAGLE-3 answers requests, three looks"),
+            ("starting", "SGLang 0.5.17 with EAGLE-3 starts"),
+            ("launched_compiling", "its first request waits for a compiler, under the supervisor of gpudiag launch"),
+        )
+    ),
     recording("sglang-idle-on-h200", None, "nothing is asked of SGLang 0.5.17", "gpu/converted/sglang_idle", "sglang"),
     recording("sglang-busy-on-h200", None, "SGLang 0.5.17 answers requests", "gpu/converted/sglang_busy", "sglang"),
     recording("vllm-idle-on-h200", None, "nothing is asked of vLLM", "gpu/converted/vllm_idle", "vllm"),

@@ -12,10 +12,12 @@ import pytest
 from gpudiag.assets import assets
 from gpudiag.session.load import load
 from gpudiag.session.pipeline import reports_of
+from tests.faults import screens
 from tests.faults.accuracy import ask, figures, passed, table
-from tests.faults.case import REAL, Answer, Culprit, Fault, Staged
+from tests.faults.asking import printed
+from tests.faults.case import REAL, Answer, Culprit, Fault, Staged, Variation
 from tests.faults.recorded import RECORDINGS, shuffled
-from tests.faults.registry import FAULTS, LOOK_ALIKES, UNDECIDED
+from tests.faults.registry import FAULTS, LOOK_ALIKES, SCREENS, UNDECIDED
 
 SERVERS = sorted([*RECORDINGS.glob("servers/*.gpudiag"), *RECORDINGS.glob("gpu/h200x2/*.gpudiag")])
 
@@ -74,6 +76,23 @@ def test_an_abstention_is_a_miss() -> None:
 def test_one_entry_goes_the_whole_way() -> None:
     (entry,) = (fault for fault in FAULTS if fault.name == "h200-killed")
     assert ask(entry, 1, random.Random(5)).is_right  # noqa: S311
+
+
+def test_a_screen_that_says_otherwise_is_noticed(tmp_path: Path) -> None:
+    (entry,) = (fault for fault in SCREENS if fault.name == "screen-h200-stale-lock")
+    assert ask(entry, 0, random.Random(5)).is_right  # noqa: S311
+    with entry.stage(Variation(0, random.Random(5), tmp_path)) as staged:  # noqa: S311
+        shown, report = screens.screen(staged.arguments[1:]), printed(staged.arguments)
+    assert screens.differences(shown, report) == []
+    for key, other in (("code", "GPD301"), ("title", "rank 0 waits"), ("confidence", "weak"), ("next_step", "reboot")):
+        changed = {**report, "verdict": {**report["verdict"], key: other}}
+        assert len(screens.differences(shown, changed)) == 1, key
+    (culprit,) = report["verdict"]["culprits"]
+    wrong: tuple[tuple[str, object], ...] = (("rank", 7), ("pid", 99), ("line", 1), ("path", "/tmp/other/lock"))
+    for name, other_value in wrong:
+        changed = {**report, "verdict": {**report["verdict"], "culprits": [{**culprit, name: other_value}]}}
+        assert len(screens.differences(shown, changed)) == 1, name
+    assert screens.differences(shown, {**report, "target": {**report["target"], "state": "serving"}}) == ["state SERVING"]
 
 
 @pytest.mark.parametrize("path", SERVERS, ids=lambda p: p.stem)

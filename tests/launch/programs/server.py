@@ -1,8 +1,8 @@
 """A small server of real processes with vLLM's titles, log lines and HTTP: a root, an engine core's worth of ranks, clients.
 
-    python server.py vllm.entrypoints.openai.api_server --port N [--ranks 2] [--fault NAME] [--tensor-parallel-size 2]
+    python server.py vllm.entrypoints.openai.api_server --port N [--ranks 2] [--fault NAME] [--victim 1]
 
-The root asks every rank for each request and answers when all have. FAULT is what goes wrong by itself:
+The root asks every rank for each request and answers when all have. FAULT is what goes wrong by itself; 'a rank' is --victim:
 
 crash        a rank raises at once; the root says so and ends with 1
 syntax       the root itself fails with a SyntaxError before it starts anybody
@@ -46,9 +46,9 @@ def complain(tag: str) -> None:
         print(f"({tag} pid={os.getpid()}) {line}", file=sys.stderr, flush=True)
 
 
-def serve_rank(rank: int, fd: int, fault: str, weights: str) -> None:
+def serve_rank(rank: int, fd: int, fault: str, weights: str, *, is_victim: bool) -> None:
     try:
-        work(rank, socket.socket(fileno=fd), fault, weights)
+        work(rank, socket.socket(fileno=fd), fault, weights, is_victim=is_victim)
     except RuntimeError:
         complain(f"Worker_TP{rank}")
         sys.exit(1)
@@ -66,12 +66,12 @@ def load(weights: str) -> None:
             time.sleep(0.05)
 
 
-def work(rank: int, link: socket.socket, fault: str, weights: str) -> None:
+def work(rank: int, link: socket.socket, fault: str, weights: str, *, is_victim: bool) -> None:
     log(f"Worker_TP{rank}", f"world_size=2 rank={rank} local_rank={rank} distributed_init_method=tcp://127.0.0.1:1 backend=gloo")
     log(f"Worker_TP{rank}", "Starting to load model")
-    if fault == "crash" and rank == 1:
+    if fault == "crash" and is_victim:
         raise RuntimeError("the weights of this rank are of another shape")
-    if fault == "hang" and rank == 1:
+    if fault == "hang" and is_victim:
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()
@@ -84,11 +84,11 @@ def work(rank: int, link: socket.socket, fault: str, weights: str) -> None:
     asked = 0
     while request := link.recv(64):
         asked += 1
-        if fault == "wedge" and rank == 1 and asked == 2:
+        if fault == "wedge" and is_victim and asked == 2:
             lock = threading.Lock()
             lock.acquire()
             lock.acquire()
-        while fault == "slow" and rank == 1 and asked == 2 and os.path.exists(weights):
+        while fault == "slow" and is_victim and asked == 2 and os.path.exists(weights):
             sum(n * n for n in range(10_000))
         link.sendall(request)
 
@@ -107,7 +107,7 @@ class Root:
             command = [f"VLLM::Worker_TP{rank}", __file__, "--rank", str(rank), "--fd", str(far.fileno())]
             self.ranks.append(
                 subprocess.Popen(
-                    [*command, "--fault", self.options.fault, "--weights", self.options.weights],
+                    [*command, *self.options_of_ranks()],
                     executable=sys.executable,
                     pass_fds=(far.fileno(),),
                     env={**os.environ, "PYTHONHOME": f"{sys.base_prefix}:{sys.base_exec_prefix}"},
@@ -119,6 +119,10 @@ class Root:
             if not link.recv(1):
                 log("APIServer", "init engine failed")
                 raise RuntimeError(f"Engine core initialization failed. See root cause above. Failed core proc(s): {{{rank}}}")
+
+    def options_of_ranks(self) -> list[str]:
+        given = self.options
+        return ["--fault", given.fault, "--victim", str(given.victim), "--weights", given.weights]
 
     def ask_ranks(self) -> None:
         with self.lock:
@@ -195,6 +199,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--tensor-parallel-size", type=int)
     parser.add_argument("--fault", default="")
+    parser.add_argument("--victim", type=int, default=1)
     parser.add_argument("--litter", default="")
     parser.add_argument("--weights", default="")
     parser.add_argument("--api-key")
@@ -202,7 +207,8 @@ def main() -> None:
     parser.add_argument("--fd", type=int)
     options = parser.parse_args()
     if options.rank is not None:
-        serve_rank(options.rank, options.fd, options.fault, options.weights)
+        is_victim = options.rank == options.victim
+        serve_rank(options.rank, options.fd, options.fault, options.weights, is_victim=is_victim)
     else:
         serve_root(options)
 
