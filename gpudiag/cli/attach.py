@@ -99,13 +99,16 @@ def attach(
     if not any(of_its_own_kind) and output.for_a_person and watch.fits():
         return watch.attach(pid, output, interval_s=interval, allow_signals=allow_signals, withhold=withhold, ras=ras)
     began = time.monotonic()
-    around = pipeline.scan()
-    servers = target.every(around) if every else (target.by_pid(around, pid) if pid else target.choose(around),)
-    options = look_options(pause=pause, native=native, ras=ras, flight_recorder=flight_recorder, withhold=withhold)
     confirm = confirm or kernel_dump
-    _announce(servers, options, confirm=confirm)
-    observation = pipeline.observe(servers, around, options, samples=samples, interval_s=interval, confirm=confirm)
-    logs = pipeline.logs_of(observation)
+    with pipeline.Readers() as readers:
+        options = look_options(pause=pause, native=native, ras=ras, flight_recorder=flight_recorder, withhold=withhold)
+        around = pipeline.scan(readers)
+        servers = target.every(around) if every else (target.by_pid(around, pid) if pid else target.choose(around),)
+        _announce(servers, options, confirm=confirm)
+        observation = pipeline.observe(
+            servers, around, options, samples=samples, interval_s=interval, confirm=confirm, readers=readers
+        )
+        logs = pipeline.logs_of(observation, readers)
     if kernel_dump:
         observation = _dump_kernels(observation, logs, yes=yes)
     took_s = time.monotonic() - began

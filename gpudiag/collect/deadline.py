@@ -27,7 +27,7 @@ _LAST_WORDS_BYTES = 4096
 
 
 class Guard:
-    """One child process for a series of looks; replaced when a read hangs in it.
+    """One child process for a scan or a series of looks; replaced when a read hangs in it.
 
     A pid that made it hang is not asked the same kind of thing again: such requests fail at once. After the first hang the
     patience with other pids is a quarter, since what hangs one worker of a server tends to hang them all. The child dies
@@ -48,6 +48,11 @@ class Guard:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def renew(self, deadline_s: float) -> None:
+        """Begin another series with the same child: what hung in the one before is asked again, now with this patience."""
+        self._deadline_s = deadline_s
+        self._hung.clear()
 
     def ask(self, requests: Sequence[Request], kind: type[R]) -> list[R | Failed]:
         """The reply (all of one `kind`) to each request, in their order; Failed for a pid that took longer than the deadline."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from gpudiag import engines
 from gpudiag.collect.deadline import Guard
-from gpudiag.collect.flight_recorder import FlightReading, analyze
-from gpudiag.collect.flight_recorder_load import Dump
 from gpudiag.collect.flight_request import DumpsReply, DumpsRequest, PipeReply, PipeRequest, Written
 from gpudiag.collect.options import LookOptions
 from gpudiag.collect.process_reader import WITHHELD
@@ -24,6 +22,9 @@ from gpudiag.model.process import GONE, STOPPED, Process
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable, value_or
 from gpudiag.model.server import Server
 from gpudiag.model.snapshot import Gap, Snapshot
+
+if TYPE_CHECKING:
+    from gpudiag.collect.flight_recorder import FlightReading
 
 ANSWER_S: Final = 8.0
 RECENT_S: Final = 300.0
@@ -124,6 +125,9 @@ class FlightRecorders:
         return self._analyze([r for r in of_this_run if newest - written[r.process.pid].at_ns / 1e9 <= TOGETHER_S])
 
     def _analyze(self, found: list[Recorder]) -> FlightReading:
+        from gpudiag.collect.flight_recorder import analyze
+        from gpudiag.collect.flight_recorder_load import Dump
+
         roots = {r.root for r in found}
         if len(roots) > 1:
             reason = f"{len(roots)} servers have dumps, which are compared for one server at a time"

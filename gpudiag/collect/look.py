@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -29,14 +30,15 @@ _KTHREADD = 2
 _PYTHON_NAMES = ("python", "pt_main", "torch")
 
 
-def scan() -> Snapshot:
+def scan(guard: Guard | None = None) -> Snapshot:
     """Every visible process but kernel threads, in little detail (no threads, no stacks): to find servers in.
 
-    Raises NotInspectableError if /proc is not that of gpudiag's own pid namespace.
+    With `guard` its child reads, else one of its own. Raises NotInspectableError if /proc is not that of gpudiag's own pid
+    namespace.
     """
     require_own_proc()
     at, monotonic_s = time.time(), time.monotonic()
-    with Guard(_SCAN_DEADLINE_S) as guard:
+    with _guarding(guard, _SCAN_DEADLINE_S) as guard:
         processes = [p for pid in procfs.pids() if (p := read_light(pid)) is not None and not _of_kernel(p)]
         alive = [p for p in processes if p.state not in GONE]
         replies = guard.ask([StateRequest(pid=p.pid, want=_naming(p)) for p in alive], StateReply)
@@ -76,6 +78,8 @@ def observe(
     samples: int = 2,
     interval_s: float = 1.0,
     confirm: bool = False,
+    guard: Guard | None = None,
+    meanwhile: Callable[[Snapshot, float], None] | None = None,
 ) -> Observation:
     """`samples` looks that start `interval_s` apart, and with `confirm` one more at least 5 s after the first.
 
@@ -83,8 +87,9 @@ def observe(
     when they wrote their dumps. That takes seconds, so there is one look more as with `confirm`.
 
     Only the last look need have locals and what follows from them (lock uses, polled files). A process none of whose
-    Python threads has run since the look before is not dumped again: its stacks are those. Raises ValueError for less
-    than one sample.
+    Python threads has run since the look before is not dumped again: its stacks are those. Between the first two looks
+    `meanwhile` is given the first and the seconds that are left until the second. With `guard` its child reads, else one
+    of its own. Raises ValueError for less than one sample.
     """
     if samples < 1:
         raise ValueError("an observation needs at least one look")
@@ -93,7 +98,7 @@ def observe(
     if confirm or options.flight_recorder:
         starts.append(max(starts[-1] + interval_s, _CONFIRM_AFTER_S))
     snapshots: list[Snapshot] = []
-    with Guard(options.deadline_s) as guard, GpuSide(options.withhold) as gpus:
+    with _guarding(guard, options.deadline_s) as guard, GpuSide(options.withhold) as gpus:
         recorders = FlightRecorders(options, guard)
         for number, start in enumerate(starts):
             if snapshots:
@@ -102,11 +107,26 @@ def observe(
             if last:
                 recorders.wait()
             chosen = options if last else msgspec.structs.replace(options, locals=False, ras=False)
-            snapshots.append(OneLook(roots, chosen, guard, gpus, snapshots[-1] if snapshots else None).take())
+            one = OneLook(roots, chosen, guard, gpus, snapshots[-1] if snapshots else None)
+            snapshots.append(one.take())
             if number == 0:
                 recorders.ask(snapshots[0])
+                due = snapshots[0].monotonic_s + starts[1] if starts[1:] else 0.0
+                if meanwhile is not None:
+                    meanwhile(snapshots[0], max(0.0, due - time.monotonic()))
+                one.rehearse(due)
         snapshots[-1] = recorders.add_to(snapshots[-1])
     return Observation(snapshots=tuple(snapshots))
+
+
+@contextlib.contextmanager
+def _guarding(given: Guard | None, deadline_s: float) -> Iterator[Guard]:
+    if given is not None:
+        given.renew(deadline_s)
+        yield given
+        return
+    with Guard(deadline_s) as own:
+        yield own
 
 
 def _of_kernel(process: Process) -> bool:

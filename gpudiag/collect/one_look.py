@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -23,12 +24,13 @@ from gpudiag.collect.guard_protocol import (
     StateRequest,
 )
 from gpudiag.collect.host import own_host
+from gpudiag.collect.nccl_state import NcclReading
 from gpudiag.collect.network import Network, read_network
 from gpudiag.collect.options import LookOptions
 from gpudiag.collect.process_reader import WITHHELD, read_full, read_light
 from gpudiag.collect.pyspy import StackMode, StackReading, dump_stacks
 from gpudiag.collect.ras_look import RasReading, ask_service
-from gpudiag.collect.reuse import has_locals, quiet, unmoved_stacks, unmoved_uses
+from gpudiag.collect.reuse import has_locals, quiet, still_without_communicators, unmoved_stacks, unmoved_uses
 from gpudiag.collect.states import has_python, state_request, with_constants, with_state, withheld_state, zombie
 from gpudiag.collect.threads import inner_tids
 from gpudiag.model.file import FileFact, FileLock
@@ -36,6 +38,9 @@ from gpudiag.model.process import GONE, STOPPED, Process
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable, value_or
 from gpudiag.model.snapshot import Gap, Snapshot
 from gpudiag.model.stack import PyStack
+
+_REHEARSAL_S: Final = 0.1
+"""What one process may take in a rehearsal: a scheduler of SGLang needs half of it."""
 
 
 class OneLook:
@@ -85,6 +90,19 @@ class OneLook:
             stopped_s=self._stopped_s,
         )
 
+    def rehearse(self, due: float) -> None:
+        """Read locks and polled files as the last look will, until `due` (monotonic): the source they are in is parsed then.
+
+        For that the stacks of this look do, though without locals they give no answer.
+        """
+        if "memory" in self._options.withhold:
+            return
+        for process in self._alive:
+            if time.monotonic() > due - _REHEARSAL_S:
+                return
+            if isinstance(process.stacks, Ok) and process.python_version is not None and not has_locals(process.stacks.value):
+                self._guard.ask([_memory_of(process, process.stacks.value)], MemoryReply)
+
     @property
     def _alive(self) -> list[Process]:
         return [p for p in self._full.values() if p.state not in GONE]
@@ -102,7 +120,16 @@ class OneLook:
             self._full[process.pid] = withheld_state(state, withhold)
 
     def _read_communicators(self) -> None:
-        for pid, nccl in self._gpus.communicators(self._alive, self._guard).items():
+        found: dict[int, NcclReading] = {}
+        asked: list[Process] = []
+        for process in self._alive:
+            earlier = self._earlier_of(process)
+            if earlier is not None and still_without_communicators(earlier, process):
+                found[process.pid] = earlier.nccl
+            else:
+                asked.append(process)
+        found.update(self._gpus.communicators(asked, self._guard))
+        for pid, nccl in found.items():
             self._full[pid] = replace(self._full[pid], nccl=nccl)
 
     def _ask_service(self) -> RasReading:
@@ -221,14 +248,7 @@ class OneLook:
             and (self._options.locals or has_locals(process.stacks.value))
             and self._known_uses(process) is None
         )
-        return MemoryRequest(
-            pid=process.pid,
-            syscalls=value_or(process.syscalls, {}),
-            tids=frozenset(t.tid for t in process.threads),
-            watches={fd.fd: fd.watches for fd in value_or(process.fds, ()) if fd.watches},
-            python_version=process.python_version,
-            stacks=process.stacks.value if wanted and isinstance(process.stacks, Ok) else None,
-        )
+        return _memory_of(process, process.stacks.value if wanted and isinstance(process.stacks, Ok) else None)
 
     def _read_files(self) -> tuple[FileFact, ...]:
         requests = [
@@ -261,6 +281,17 @@ class OneLook:
                     lock_uses=restarted,
                     file_polls=restarted,
                 )
+
+
+def _memory_of(process: Process, stacks: tuple[PyStack, ...] | None) -> MemoryRequest:
+    return MemoryRequest(
+        pid=process.pid,
+        syscalls=value_or(process.syscalls, {}),
+        tids=frozenset(t.tid for t in process.threads),
+        watches={fd.fd: fd.watches for fd in value_or(process.fds, ()) if fd.watches},
+        python_version=process.python_version,
+        stacks=stacks,
+    )
 
 
 def _without_stacks(process: Process, reason: Unavailable | Failed) -> Process:

@@ -67,6 +67,16 @@ def unmoved_uses(earlier: Process, now: Process) -> bool:
     )
 
 
+def still_without_communicators(earlier: Process, now: Process) -> bool:
+    """Whether NCCL had no communicator in the process at the earlier look, and none can have come since.
+
+    Its table of communicators lies in private memory.
+    """
+    return (
+        isinstance(earlier.nccl, Ok) and not any(copy.communicators for copy in earlier.nccl.value) and still_frozen(earlier, now)
+    )
+
+
 def has_locals(stacks: tuple[PyStack, ...]) -> bool:
     """Whether these stacks were read with their locals."""
     return any(frame.locals for stack in stacks for frame in stack.frames)

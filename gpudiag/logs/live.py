@@ -44,40 +44,65 @@ class _Answer(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class LogReader:
+    """The child that reads logs. It may be started ahead of need: that takes longer than reading most logs."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Have a child ready for the next read. Raises OSError if it cannot be started."""
+        if self._child is None:
+            self._child = _start()
+        return self._child
+
+    def read(self, root_pid: int, streams: Sequence[Stream], deadline_s: float = DEADLINE_S) -> ServerLog:
+        """Read these files, each once. Never raises for what they are; `reason` says what went wrong."""
+        if not streams:
+            return ServerLog(root_pid=root_pid, reason="standard output and error are no files", help=_HELP)
+        answer = self._ask(msgspec.json.encode(list(streams)), deadline_s)
+        help = "" if answer.facts is not None else _HELP
+        return ServerLog(root_pid=root_pid, facts=answer.facts, written_at=answer.written_at, reason=answer.reason, help=help)
+
+    def close(self) -> None:
+        """End a child that was started and not needed."""
+        child, self._child = self._child, None
+        if child is not None:
+            _end(child)
+
+    def _ask(self, request: bytes, deadline_s: float) -> _Answer:
+        try:
+            child = self.start()
+        except OSError as error:
+            return _Answer(facts=None, reason=f"cannot start {sys.executable}: {error.strerror}")
+        try:
+            out, _ = child.communicate(request, timeout=deadline_s)
+            return msgspec.json.decode(out, type=_Answer)
+        except subprocess.TimeoutExpired:
+            return _Answer(facts=None, reason=f"deadline: the storage did not answer within {deadline_s:g} s")
+        except msgspec.DecodeError:
+            return _Answer(facts=None, reason=f"the reader ended with status {child.returncode}")
+        finally:
+            self.close()
+
+
 def read_live(root_pid: int, streams: Sequence[Stream], deadline_s: float = DEADLINE_S) -> ServerLog:
-    """Read these files, each once. Never raises for what they are; `reason` says what went wrong."""
-    if not streams:
-        return ServerLog(root_pid=root_pid, reason="standard output and error are no files", help=_HELP)
-    answer = _ask(msgspec.json.encode(list(streams)), deadline_s)
-    help = "" if answer.facts is not None else _HELP
-    return ServerLog(root_pid=root_pid, facts=answer.facts, written_at=answer.written_at, reason=answer.reason, help=help)
+    """Read once, with a child of its own (see LogReader.read)."""
+    return LogReader().read(root_pid, streams, deadline_s)
 
 
-def _ask(request: bytes, deadline_s: float) -> _Answer:
+def _start() -> subprocess.Popen[bytes]:
     import gpudiag
 
     root = str(Path(gpudiag.__file__).resolve().parents[1])
     path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
-    command = [sys.executable, "-P", "-m", "gpudiag.logs.live"]
-    try:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-    except OSError as error:
-        return _Answer(facts=None, reason=f"cannot start {sys.executable}: {error.strerror}")
-    try:
-        out, _ = child.communicate(request, timeout=deadline_s)
-        return msgspec.json.decode(out, type=_Answer)
-    except subprocess.TimeoutExpired:
-        return _Answer(facts=None, reason=f"deadline: the storage did not answer within {deadline_s:g} s")
-    except msgspec.DecodeError:
-        return _Answer(facts=None, reason=f"the reader ended with status {child.returncode}")
-    finally:
-        _end(child)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "gpudiag.logs.live"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+    )
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -140,6 +165,9 @@ def _open(stream: Stream) -> IO[bytes]:
 
 
 def main() -> None:
+    # Before there is a request: whoever started this ahead of need has the time for it.
+    import gpudiag.logs.facts  # noqa: F401
+
     streams = msgspec.json.decode(sys.stdin.buffer.read(), type=list[Stream])
     sys.stdout.buffer.write(msgspec.json.encode(_read(streams)))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
 
 from gpudiag import __version__
 from gpudiag.errors import NoTargetError
 from gpudiag.model.log import ServerLog
-from gpudiag.model.process import GONE
+from gpudiag.model.process import GONE, Process
 from gpudiag.model.reading import Ok, value_or
 from gpudiag.model.report import Report
 from gpudiag.model.server import Server
@@ -16,13 +18,37 @@ from gpudiag.model.snapshot import Observation, Snapshot
 
 if TYPE_CHECKING:
     from gpudiag.collect.options import LookOptions
+    from gpudiag.logs.live import Stream
 
 
-def scan() -> Snapshot:
+_RULES_S: Final = 0.2
+"""What it may take to load the rules, of which there are many modules."""
+
+
+class Readers:
+    """The children that read for one diagnosis, started before they are needed: a fresh interpreter takes a tenth of a second."""
+
+    def __enter__(self) -> Self:
+        from gpudiag.collect.deadline import Guard
+
+        self._stack = contextlib.ExitStack()
+        # Whoever asks says how patient it is.
+        self.guard = self._stack.enter_context(Guard(0.0))
+        from gpudiag.logs.live import LogReader
+
+        self.logs = LogReader()
+        self._stack.callback(self.logs.close)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+
+def scan(readers: Readers | None = None) -> Snapshot:
     """All processes of the host with their command lines."""
     from gpudiag.collect import look
 
-    return look.scan()
+    return look.scan(readers.guard if readers is not None else None)
 
 
 def recognise(snapshot: Snapshot) -> tuple[Server, ...]:
@@ -39,13 +65,29 @@ def server_with(around: Snapshot, pid: int) -> Server | None:
 
 
 def observe(
-    servers: Sequence[Server], around: Snapshot, options: LookOptions, *, samples: int, interval_s: float, confirm: bool
+    servers: Sequence[Server],
+    around: Snapshot,
+    options: LookOptions,
+    *,
+    samples: int,
+    interval_s: float,
+    confirm: bool,
+    readers: Readers | None = None,
 ) -> Observation:
     """Look at these servers `samples` times. What goes away meanwhile is missing from the later looks."""
     from gpudiag.collect import look
 
+    def meanwhile(first: Snapshot, left_s: float) -> None:
+        """What comes after the looks is made ready in the time between them."""
+        if readers is not None and any(_log_files(p) for p in first.processes):
+            with contextlib.suppress(OSError):
+                readers.logs.start()
+        if left_s > _RULES_S:
+            from gpudiag.rules import diagnose, log_beside  # noqa: F401
+
     roots = tuple(pid for server in servers for pid in tops(server, around))
-    return look.observe(roots, options, samples=samples, interval_s=interval_s, confirm=confirm)
+    guard = readers.guard if readers is not None else None
+    return look.observe(roots, options, samples=samples, interval_s=interval_s, confirm=confirm, guard=guard, meanwhile=meanwhile)
 
 
 def tops(server: Server, around: Snapshot) -> tuple[int, ...]:
@@ -74,10 +116,11 @@ def servers_of(observation: Observation) -> tuple[Server, ...]:
     return tuple(best.values())
 
 
-def logs_of(observation: Observation) -> tuple[ServerLog, ...]:
+def logs_of(observation: Observation, readers: Readers | None = None) -> tuple[ServerLog, ...]:
     """What each of these servers has logged, where its output goes to files. They are read now."""
-    from gpudiag.logs.live import Stream, read_live
+    from gpudiag.logs.live import LogReader
 
+    reader = readers.logs if readers is not None else LogReader()
     processes = {p.pid: p for snapshot in observation.snapshots for p in snapshot.processes}
     found = []
     for server in servers_of(observation):
@@ -85,14 +128,19 @@ def logs_of(observation: Observation) -> tuple[ServerLog, ...]:
         if not any(isinstance(processes[pid].fds, Ok) for pid in pids):
             found.append(ServerLog(root_pid=server.root_pid, reason="where it goes is not known: open files could not be read"))
             continue
-        streams = [
-            Stream(pid=pid, fd=descriptor.fd, inode=descriptor.inode, name=descriptor.target)
-            for pid in pids
-            for descriptor in value_or(processes[pid].fds, ())
-            if descriptor.fd in (1, 2) and descriptor.kind == "file" and descriptor.inode is not None
-        ]
-        found.append(read_live(server.root_pid, streams))
+        found.append(reader.read(server.root_pid, [stream for pid in pids for stream in _log_files(processes[pid])]))
     return tuple(found)
+
+
+def _log_files(process: Process) -> list[Stream]:
+    """The files that its standard output and error go to."""
+    from gpudiag.logs.live import Stream
+
+    return [
+        Stream(pid=process.pid, fd=descriptor.fd, inode=descriptor.inode, name=descriptor.target)
+        for descriptor in value_or(process.fds, ())
+        if descriptor.fd in (1, 2) and descriptor.kind == "file" and descriptor.inode is not None
+    ]
 
 
 def reports_of(

@@ -61,13 +61,13 @@ def around(*commands: tuple[int, str]) -> Snapshot:
 def two_servers(monkeypatch: pytest.MonkeyPatch) -> Snapshot:
     """A host that runs two servers, as far as recognition is concerned."""
     look = around((100, "python -m sglang.launch_server \x1b[2J --port 1"), (200, "python -m sglang.launch_server --port 2"))
-    monkeypatch.setattr(pipeline, "scan", lambda: look)
+    monkeypatch.setattr(pipeline, "scan", lambda *_: look)
     monkeypatch.setattr(pipeline, "recognise", lambda _: (server(100, 1), server(200, 8)))
     return look
 
 
 def test_no_server(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(pipeline, "scan", lambda: around((1, "init"), (2, "bash")))
+    monkeypatch.setattr(pipeline, "scan", lambda *_: around((1, "init"), (2, "bash")))
     for arguments in (["attach"], ["attach", "--all"]):
         assert main.run(arguments) == 3
         captured = capsys.readouterr()

@@ -53,6 +53,11 @@ child.kill()
 """
 
 
+def children() -> set[int]:
+    """The pids of this process's own children."""
+    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+
+
 @dataclass(frozen=True)
 class Program:
     """A running program. `said` is what it passed to ready(); it ends when told to, or at the end of the block."""

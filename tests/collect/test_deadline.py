@@ -21,7 +21,7 @@ from gpudiag.collect.guard_protocol import MemoryReply, MemoryRequest, StateRepl
 from gpudiag.collect.look import LookOptions, look
 from gpudiag.model.process import Syscall
 from gpudiag.model.reading import Failed, Ok, Unavailable
-from tests.collect.helpers import program, state
+from tests.collect.helpers import children, program, state
 from tests.support.checkout import ROOT
 from tests.support.processes import wait_until
 
@@ -30,10 +30,6 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 def cmdline(pid: int) -> StateRequest:
     return StateRequest(pid=pid, want=("cmdline",))
-
-
-def children() -> set[int]:
-    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
 
 
 @dataclass(frozen=True)
@@ -87,6 +83,17 @@ def test_a_read_that_the_kernel_never_finishes_ends_at_the_deadline_and_the_rest
         for other in guard.ask([cmdline(os.getpid()), cmdline(unreadable.pid)], StateReply):
             assert isinstance(other, StateReply)
             assert isinstance(other.cmdline, Ok)
+
+
+def test_another_series_asks_again_for_what_hung_in_the_one_before(unreadable: Unreadable) -> None:
+    with Guard(0.3) as guard:
+        guard.ask([unreadable.request()], MemoryReply)
+        guard.renew(0.5)
+        started = time.monotonic()
+        (late,) = guard.ask([unreadable.request()], MemoryReply)
+    assert isinstance(late, Failed)
+    assert "limit 0.5 s" in late.error
+    assert time.monotonic() - started >= 0.5
 
 
 def test_a_look_does_not_hang_with_a_target_whose_memory_map_is_locked(unreadable: Unreadable) -> None:

@@ -14,11 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpudiag.collect.deadline import Guard
 from gpudiag.collect.look import LookOptions, look, observe, scan
 from gpudiag.collect.one_look import OneLook
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable
 from gpudiag.model.snapshot import Observation, Snapshot
-from tests.collect.helpers import SERVER, blocked, one, program, state
+from tests.collect.helpers import SERVER, blocked, children, one, program, state
 from tests.support.checkout import ROOT
 from tests.support.processes import wait_until
 
@@ -114,6 +115,27 @@ def test_a_confirmation_comes_five_seconds_after_the_first(monkeypatch: pytest.M
     with program("ready()\nwait()") as target:
         assert len(observe([target.pid], PLAIN, confirm=True).snapshots) == 3
     assert max(waits) == pytest.approx(5.0, abs=1.0)
+
+
+def test_scan_and_looks_may_share_a_child_that_is_ready_before_them() -> None:
+    before = children()
+    with Guard(0.0) as guard, program("ready()\nwait()") as target:
+        (child,) = children() - before - {target.pid}
+        during: list[tuple[Snapshot, float, set[int]]] = []
+        assert scan(guard).process(target.pid) is not None
+        observation = observe(
+            [target.pid],
+            PLAIN,
+            interval_s=1.0,
+            guard=guard,
+            meanwhile=lambda first, left_s: during.append((first, left_s, children() - before - {target.pid})),
+        )
+        ((first, left_s, readers),) = during
+        assert (first, readers) == (observation.first, {child})
+        assert 0 < left_s < 1.0
+        assert isinstance(one(observation.last, target.pid).cmdline, Ok)
+        assert child in children()
+    assert child not in children()
 
 
 def test_less_than_one_sample_is_a_value_error() -> None:

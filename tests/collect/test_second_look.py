@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from gpudiag.collect.guard_protocol import MemoryRequest
+from gpudiag.collect.deadline import Guard
+from gpudiag.collect.guard_protocol import MemoryRequest, Reply, Request
 from gpudiag.collect.look import observe
 from gpudiag.collect.one_look import OneLook
 from gpudiag.collect.pyspy import Dumps
+from gpudiag.collect.reuse import has_locals
 from gpudiag.model.process import Process
-from gpudiag.model.reading import Ok
+from gpudiag.model.reading import NOT_ASKED, Failed, Ok
 from gpudiag.model.snapshot import Snapshot
 from tests.collect.helpers import SERVER, blocked, one, program, state
 from tests.support.processes import wait_until
@@ -77,6 +80,34 @@ def test_locks_of_a_process_that_did_not_run_are_not_read_twice(monkeypatch: pyt
     assert isinstance(last, Ok)
     assert sorted(use.held for use in last.value) == [False, True]
     assert last == first
+
+
+def test_the_locks_of_a_process_that_runs_are_rehearsed_between_the_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the last look the source of its frames is parsed; what a rehearsal answers is not used."""
+    asked: list[MemoryRequest] = []
+    real = Guard.ask
+
+    def noted(self: Guard, requests: Sequence[Request], kind: type[Reply]) -> list[Reply | Failed]:
+        asked.extend(r for r in requests if isinstance(r, MemoryRequest))
+        return real(self, requests, kind)
+
+    monkeypatch.setattr(Guard, "ask", noted)
+    code = """
+    import time
+    def turn(lock):
+        with lock:
+            while True:
+                time.sleep(0.001)
+    ready()
+    turn(threading.Lock())
+    """
+    with program(code) as target:
+        observation = observe([target.pid], interval_s=2.0)
+    assert [(r.stacks is not None, has_locals(r.stacks or ())) for r in asked] == [(False, False), (True, False), (True, True)]
+    first, last = (one(s, target.pid).lock_uses for s in observation.snapshots)
+    assert first == NOT_ASKED
+    assert isinstance(last, Ok)
+    assert [use.held for use in last.value] == [True]
 
 
 def test_locks_that_processes_share_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

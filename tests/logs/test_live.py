@@ -11,7 +11,7 @@ from subprocess import DEVNULL, PIPE, Popen
 import pytest
 
 from gpudiag.logs import live
-from gpudiag.logs.live import HEAD_BYTES, TAIL_BYTES, WHOLE_BYTES, Stream, read_live
+from gpudiag.logs.live import HEAD_BYTES, TAIL_BYTES, WHOLE_BYTES, LogReader, Stream, read_live
 from tests.logs.support import raw
 
 HEALTHY = b"(APIServer pid=4242) INFO 11-29 18:31:17 [loggers.py:335] Engine 000: Avg generation throughput: 1.6 tokens/s\n"
@@ -42,6 +42,25 @@ def test_a_file_is_read_once_though_two_descriptors_lead_there(writer: Popen[byt
     assert [s.name for s in told.facts.sources] == [str(log)]
     assert any(t.name == "IndexError" for t in told.facts.tracebacks)
     assert told.written_at == log.stat().st_mtime
+
+
+def test_a_reader_that_was_started_ahead_reads_what_was_written_since(writer: Popen[bytes], log: Path) -> None:
+    reader = LogReader()
+    child = reader.start()
+    assert reader.start() is child
+    log.write_bytes(raw("vllm_sigkill_rank1"))
+    told = reader.read(writer.pid, streams(writer.pid))
+    assert told.facts is not None
+    assert any(e.kind == "worker-died" for e in told.facts.events)
+    assert child.poll() is not None
+    assert reader.read(writer.pid, streams(writer.pid)).facts == told.facts, "a second read takes another child"
+
+
+def test_a_reader_that_is_not_needed_ends() -> None:
+    reader = LogReader()
+    child = reader.start()
+    reader.close()
+    assert child.poll() is not None
 
 
 def test_a_log_that_was_deleted_is_read(writer: Popen[bytes], log: Path) -> None:
