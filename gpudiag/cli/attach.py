@@ -15,7 +15,7 @@ from gpudiag.cli import target, watch
 from gpudiag.cli.exits import exit_code_of
 from gpudiag.cli.kernel_dump import check_flags, with_kernels
 from gpudiag.cli.output import Output, emit, output_options, say
-from gpudiag.errors import GpudiagError, UsageError
+from gpudiag.errors import GpudiagError, NoTargetError, UsageError
 from gpudiag.model.log import ServerLog
 from gpudiag.model.report import Report
 from gpudiag.model.run import RUN_VARIABLE
@@ -74,6 +74,9 @@ def attach(
     Without PID it takes the server that runs here, or asks if there are several. It only reads: no signal, no ptrace,
     nothing is stopped unless you say --pause or --native.
 
+    --confirm also asks the server's /metrics whether tokens come, for at most 6 s after its looks, if all ranks run and no
+    request is answered: a long answer that is not streamed looks the same otherwise.
+
     --ras asks the service on NCCL_RAS_ADDR once; it answers in milliseconds, or in 3 s if a rank does not respond, and
     names ranks that it cannot reach. Never while a communicator is being created: questions then have crashed jobs.
 
@@ -111,6 +114,8 @@ def attach(
         logs = pipeline.logs_of(observation, readers)
     if kernel_dump:
         observation = _dump_kernels(observation, logs, yes=yes)
+    elif confirm:
+        observation = _count_tokens(observation, logs)
     took_s = time.monotonic() - began
     redactor = Redactor()
     trouble = _record(observation, logs, record, redactor, redact=output.redact)
@@ -174,6 +179,20 @@ def _dump_kernels(observation: Observation, logs: Sequence[ServerLog], *, yes: b
     """
     (known, *_) = pipeline.reports_of(observation, command="attach", logs=logs)
     return with_kernels(observation, pipeline.servers_of(observation)[0], known.verdict, yes=yes)
+
+
+def _count_tokens(observation: Observation, logs: Sequence[ServerLog]) -> Observation:
+    """After the last look, so that the question moves nothing that was looked at."""
+    from gpudiag.session import tokens
+
+    try:
+        reports = pipeline.reports_of(observation, command="attach", logs=logs)
+    except NoTargetError:
+        return observation
+    for door in tokens.doors(observation, pipeline.servers_of(observation), reports):
+        say(f"all ranks run and a request is not answered: asking http://{door.address}/metrics whether tokens come")
+        observation = tokens.with_counts(observation, door)
+    return observation
 
 
 def _record(

@@ -51,6 +51,18 @@ class ServerMetrics(Struct, frozen=True, kw_only=True):
     """None where the server does not speculate or does not say so."""
 
 
+class TokenCounts(Struct, frozen=True, kw_only=True):
+    """Tokens that a server says it has read and generated since it started, in two readings `over_s` seconds apart."""
+
+    before: float
+    after: float
+    over_s: float
+
+    @property
+    def moved(self) -> bool:
+        return self.after > self.before
+
+
 def grown(before: float | None, after: float | None) -> float | None:
     """How far a counter went; None if one reading lacks it or it fell, which a restart does."""
     if before is None or after is None or after < before:

@@ -12,6 +12,7 @@ from gpudiag.model.communicator import RasCommunicator
 from gpudiag.model.file import FileFact, FileLock
 from gpudiag.model.gpu import GpuInventory, XidEvent
 from gpudiag.model.kernel import KernelDump
+from gpudiag.model.metrics import TokenCounts
 from gpudiag.model.network import Socket
 from gpudiag.model.process import Process
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable
@@ -70,6 +71,8 @@ class Snapshot(Struct, frozen=True, kw_only=True, dict=True):
     """The flight-recorder dumps of all ranks, compared."""
     kernels: Ok[tuple[KernelDump, ...]] | Unavailable | Failed = NOT_ASKED
     """CUDA core dumps of ranks, taken after the last look: what was resident on their GPUs."""
+    tokens: dict[int, Ok[TokenCounts] | Unavailable | Failed] = {}
+    """By root pid of a server that was asked for its own counters after the last look: whether tokens came."""
     gaps: tuple[Gap, ...] = ()
     took_s: float = 0.0
     stopped_s: float = 0.0

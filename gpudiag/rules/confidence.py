@@ -55,6 +55,7 @@ STRENGTH: Final[dict[str, Confidence]] = {
     "two-looks": "weak",
     "open-files-here": "strong",
     "cpu-time": "strong",
+    "token-counts": "strong",
     "io-counters": "strong",
     # What somebody says, and may say wrongly.
     "process-title": "strong",

@@ -126,7 +126,8 @@ def _serving(picture: Picture) -> str | None:
     if not ranks or picture.lost or any(not picture.any_motion(c.nodes, BUSY) for c in picture.causes):
         return None
     ran = [m for m in ranks if _ran(picture, m)]
-    if not picture.traffic and not any(_progresses(picture, m) for m in ran):
+    counted = picture.tokens is not None and picture.tokens.moved
+    if not counted and not picture.traffic and not any(_progresses(picture, m) for m in ran):
         return None
     rest = [m for m in ranks if m not in ran]
     if not ran or any(not _waits_visibly(picture, m) for m in rest):
@@ -283,6 +284,7 @@ def _not_read(picture: Picture) -> tuple[NotRead, ...]:
         "xids": snapshot.xids,
         "flight": snapshot.flight,
         "kernels": snapshot.kernels,
+        "tokens": snapshot.tokens.get(picture.server.root_pid, NOT_ASKED),
         "gpus": snapshot.gpus,
     }
     for name, reading in whole.items():

@@ -12,8 +12,10 @@ from gpudiag.engines import wait_frames
 from gpudiag.engines.frames import Known, known_wait
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence
+from gpudiag.model.metrics import TokenCounts
 from gpudiag.model.node import Node
 from gpudiag.model.process import GONE, Process, Thread
+from gpudiag.model.reading import Ok
 from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
 from gpudiag.model.stack import Frame, PyStack
@@ -77,6 +79,12 @@ class Context:
     def communicators(self) -> tuple[Group, ...]:
         """NCCL communicators of the processes that were looked at."""
         return groups(self.observation)
+
+    @property
+    def tokens(self) -> TokenCounts | None:
+        """What the server's own counters said after the last look; None where it was not asked or did not say."""
+        reading = self.observation.last.tokens.get(self.server.root_pid)
+        return reading.value if isinstance(reading, Ok) else None
 
     @property
     def at(self) -> float:

@@ -26,6 +26,8 @@ class Demand(Struct, frozen=True, kw_only=True):
     requests: int = 0
     age_s: float | None = None
     frontends: tuple[int, ...] = ()
+    oldest: Socket | None = None
+    """The frontend's end of the connection that has waited longest."""
     answered_ms: int | None = None
     """How long ago the last byte went to a client that is still connected."""
     kept_open: int = 0
@@ -56,8 +58,8 @@ def demand(index: Index, server: Server) -> Demand:
     if not pending:
         answers = [s.last_sent_ms for s in clients if s.last_sent_ms is not None and (s.bytes_sent or 0) > 1]
         return Demand(state="none", frontends=tuple(fronts), kept_open=len(clients), answered_ms=min(answers, default=None))
-    ages = [s.last_received_ms / 1000 for s in pending if s.last_received_ms is not None]
-    age = max(ages) if ages else None
+    oldest = max(pending, key=lambda s: s.last_received_ms or 0)
+    age = oldest.last_received_ms / 1000 if oldest.last_received_ms is not None else None
     waited = f" for {age:.0f} s" if age is not None else ""
     return Demand(
         state="pending",
@@ -65,6 +67,7 @@ def demand(index: Index, server: Server) -> Demand:
         requests=len(pending),
         age_s=age,
         frontends=tuple(sorted({owned[s.inode] for s in pending})),
+        oldest=oldest,
         kept_open=len(clients) - len(pending),
         evidence=(
             Evidence(

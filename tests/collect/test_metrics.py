@@ -14,6 +14,7 @@ import pytest
 
 from gpudiag.collect.http_ask import HttpError, ask, base_url
 from gpudiag.collect.metrics import parse_metrics, read_metrics
+from gpudiag.collect.token_counts import count_tokens
 from gpudiag.errors import UsageError
 from gpudiag.model.metrics import ServerMetrics, SpeculationCounts, serving_between
 from gpudiag.model.reading import Failed, Ok, Unavailable
@@ -219,3 +220,63 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(rest: str) -> None
     with pytest.raises(UsageError) as raised:
         base_url(f"http://me:hunter2@{rest}")
     assert "hunter2" not in raised.value.message + raised.value.help
+
+
+def counting(*numbers: int) -> list[bytes]:
+    """What a vLLM that has generated so many tokens answers, one answer after the other."""
+    return [http(b'vllm:prompt_tokens_total{engine="0"} 7\nvllm:generation_tokens_total{engine="0"} %d\n' % n) for n in numbers]
+
+
+@contextlib.contextmanager
+def answering_in_turn(answers: list[bytes]) -> Iterator[str]:
+    """The address of a server that gives each answer once, and the last one for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    peer, _ = listening.accept()
+                    with peer:
+                        peer.recv(1 << 16)
+                        peer.sendall(answers[0] if len(answers) == 1 else answers.pop(0))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+def test_token_counters_are_asked_until_they_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with answering_in_turn(counting(100, 100, 103)) as address:
+        reading = count_tokens(address, None)
+    assert isinstance(reading, Ok)
+    assert (reading.value.before, reading.value.after, reading.value.moved) == (107, 110, True)
+
+
+def test_token_counters_that_stand_still_are_given_up() -> None:
+    with answering_in_turn(counting(100)) as address:
+        reading = count_tokens(address, None, longest_s=0.2)
+    assert isinstance(reading, Ok)
+    assert (reading.value.after, reading.value.moved) == (107, False)
+    assert reading.value.over_s >= 0.2
+
+
+def test_a_server_that_counts_no_tokens_or_fewer_than_before_gives_no_answer() -> None:
+    for answers in ([http(b"vllm:num_requests_running 1\n")], counting(5, 3)):
+        with answering_in_turn(answers) as address:
+            reading = count_tokens(address, None)
+        assert isinstance(reading, Unavailable)
+        assert "does not count tokens at each step" in reading.reason
+
+
+def test_a_hung_server_is_not_waited_for_and_one_elsewhere_not_asked() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert isinstance(count_tokens(address, None, deadline_s=0.3), Failed)
+        elsewhere = count_tokens(address, 1)
+    assert isinstance(elsewhere, Unavailable)
+    assert "another network namespace" in elsewhere.reason

@@ -17,13 +17,15 @@ import pytest
 from msgspec.structs import replace
 
 from gpudiag.collect.gpu_look import without_counters
+from gpudiag.model.metrics import TokenCounts
 from gpudiag.model.process import Process
 from gpudiag.model.reading import NOT_ASKED, Ok, Unavailable
 from gpudiag.model.report import Report
 from gpudiag.model.snapshot import Observation, Snapshot
 from gpudiag.rules.log_verdict import explain_log
+from gpudiag.session import tokens
 from gpudiag.session.load import load
-from gpudiag.session.pipeline import reports_of
+from gpudiag.session.pipeline import reports_of, servers_of
 from tests.gpu.test_scenarios import EXPECTED
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "gpu"
@@ -283,3 +285,47 @@ def test_ranks_that_launch_collectives_are_no_livelock() -> None:
     assert [f.code for f in judged(long).findings if f.code == "GPD321"] == []
     blind = each(long, no_nccl)
     assert [f.code for f in judged(blind).findings if f.code == "GPD321"] == ["GPD321"]
+
+
+def unstreamed() -> Observation:
+    """A server that serves, without what would show it: no bytes to a client yet, and NCCL counts that nobody could read."""
+    seen = observation(RECORDINGS / "h200x2_sglang" / "serving_confirmed.gpudiag")
+    return each(Observation(snapshots=tuple(unanswered_for(s, 45_000) for s in seen.snapshots)), no_nccl)
+
+
+def counted(seen: Observation, reading: Ok[TokenCounts] | Unavailable) -> Observation:
+    (server,) = servers_of(seen)
+    return Observation(snapshots=(*seen.snapshots[:-1], replace(seen.last, tokens={server.root_pid: reading})))
+
+
+def test_a_server_that_says_it_generates_tokens_is_no_livelock() -> None:
+    moved = Ok(value=TokenCounts(before=1000, after=1040, over_s=1.0), at=0.0)
+    report = judged(counted(unstreamed(), moved))
+    assert "GPD321" not in [f.code for f in report.findings]
+    assert report.verdict.status == "healthy"
+
+
+def test_counters_that_stand_still_are_evidence_and_the_guess_stays_weak() -> None:
+    still = Ok(value=TokenCounts(before=1000, after=1000, over_s=6.0), at=0.0)
+    (finding,) = (f for f in judged(counted(unstreamed(), still)).findings if f.code == "GPD321")
+    assert finding.confidence == "weak"
+    assert "stood still at 1000 tokens for 6 s" in " ".join(e.claim for e in finding.evidence)
+    assert not any("look at the token counters" in step for step in finding.next_steps)
+
+
+def test_a_server_that_would_not_say_changes_nothing_but_is_named() -> None:
+    silent = Unavailable(reason="/metrics answers with status 404", help="SGLang has metrics with --enable-metrics")
+    report = judged(counted(unstreamed(), silent))
+    assert "GPD321" in [f.code for f in report.findings]
+    assert [n.reason for n in report.not_read if n.source == "tokens"] == [silent.reason]
+
+
+def test_only_where_a_livelock_is_guessed_is_the_server_asked_where_its_oldest_client_came_in() -> None:
+    seen = unstreamed()
+    servers = servers_of(seen)
+    (door,) = tokens.doors(seen, servers, [judged(seen)])
+    assert door.root_pid == servers[0].root_pid
+    assert isinstance(seen.last.sockets, Ok)
+    assert door.address in {s.local for s in seen.last.sockets.value if s.state == "ESTABLISHED"}
+    quiet = observation(RECORDINGS / "h200x2_sglang" / "serving_confirmed.gpudiag")
+    assert list(tokens.doors(quiet, servers_of(quiet), [judged(quiet)])) == []

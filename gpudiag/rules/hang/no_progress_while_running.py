@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
+from gpudiag.model.metrics import TokenCounts
 from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import culprit, label
@@ -16,11 +17,19 @@ from gpudiag.waits.picture import Picture
 MIN_AGE_S = 30.0
 """A request may take this long to its first byte on a healthy server (long prompt, cold caches)."""
 
+_COUNT_TOKENS = (
+    "look at the token counters twice: `curl -s .../metrics | grep generation_tokens_total`;"
+    " if they stand still, it is a livelock"
+)
+
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
     demand = picture.demand
     old = demand.why == "client" and demand.age_s is not None and demand.age_s >= MIN_AGE_S
     if not old or not picture.long_look or _sent(picture) != 0 or _compiles(picture) or _launches(picture):
+        return
+    counted = picture.tokens
+    if counted is not None and counted.moved:
         return
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
     active = [m for m in ranks if picture.motion(m.pid, m.pid) in AWAKE]
@@ -31,6 +40,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         claim=f"all {len(ranks)} ranks ran in {picture.looks_over}, and not a byte went to a client",
         at=picture.at,
     )
+    still = [] if counted is None else [_stood_still(counted, picture.at)]
     guess = Evidence(source="absence", claim="whether steps are retried or merely long is not visible from here", at=picture.at)
     first = node.process(ranks[0].pid)
     yield finding(
@@ -38,19 +48,21 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         RULE.name,
         RULE.severity,
         title=f"all ranks run, and no request has been answered for {demand.age_s:.0f} s",
-        links=(demand.evidence, (moves,), (guess,)),
+        links=(demand.evidence, (moves, *still), (guess,)),
         culprits=tuple(culprit(picture, node.process(m.pid)) for m in ranks),
         next_steps=(
-            (
-                "look at the token counters twice: `curl -s .../metrics | grep generation_tokens_total`;"
-                " if they stand still, it is a livelock"
-            ),
+            *(() if still else (_COUNT_TOKENS,)),
             (
                 f"see where {label(picture, first)} spends its time:"
                 f" `py-spy record --nonblocking -d 10 -p {ranks[0].pid} -o profile.svg`"
             ),
         ),
     )
+
+
+def _stood_still(counted: TokenCounts, at: float) -> Evidence:
+    claim = f"the server's own counters stood still at {counted.after:.0f} tokens for {counted.over_s:.0f} s"
+    return Evidence(source="token-counts", claim=claim, at=at)
 
 
 def _compiles(picture: Picture) -> bool:
