@@ -20,11 +20,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.gpu.serve import OPTIONS, PORT, PROMPT, ROOT, Load
+from tests.gpu.serve import OPTIONS, PORT, PROMPT, ROOT, Load, generated, state
 from tests.gpu.terminal import Terminal
 
 SOON_S: Final = 10.0
@@ -55,9 +55,7 @@ def tree(pid: int, *, without: int = 0) -> list[int]:
 
 def alive(pid: int) -> bool:
     """Whether it is there, and not just unreaped by an init that does not reap."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
+    return state(pid) not in "ZX"
 
 
 def cpu_s(pids: Iterable[int]) -> float:
@@ -68,18 +66,6 @@ def cpu_s(pids: Iterable[int]) -> float:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += sum(int(n) for n in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def generated() -> float | None:
-    """Tokens that the server has decoded so far, by its own count."""
-    sys.path.insert(0, str(ROOT))
-    from gpudiag.collect.metrics import read_metrics
-    from gpudiag.model.reading import Ok
-
-    reading = read_metrics(f"http://127.0.0.1:{PORT}")
-    if not isinstance(reading, Ok):
-        return None
-    return reading.value.generated_live if reading.value.generated_live is not None else reading.value.generated_tokens
 
 
 class Run:
@@ -202,7 +188,9 @@ class Run:
         assert self.launch is not None
         over = self.launch
         self.wait(lambda: self.progress.get("state") == "serving" or over.poll() is not None, self.options.ready)
-        time.sleep(3)
+        # They look once a second: the first look at the server that serves is the one worth keeping.
+        written = [screen.written for screen in screens]
+        self.wait(lambda: all(screen.written > before for screen, before in zip(screens, written, strict=True)), SOON_S)
         self.leave("start", screens)
         progress = self.progress
         phases = {p["phase"]: round((p.get("ended_at") or progress["at"]) - p["began_at"], 1) for p in progress.get("phases", ())}
@@ -288,7 +276,7 @@ class Run:
                 for watched in (True, False) if pair % 2 else (False, True):
                     for pid in ours:
                         os.kill(pid, signal.SIGCONT if watched else signal.SIGSTOP)
-                    time.sleep(0.2)
+                    self._all_are(ours, stopped=not watched)
                     rates[watched].append(self._rate(self.options.window_s))
         finally:
             for pid in ours:
@@ -298,18 +286,26 @@ class Run:
         tokens = round(statistics.mean(rates[False])) if rates[False] else None
         self.note("throughput, watched against not", pairs=len(shares), tokens_per_s=tokens, change=interval(shares))
 
+    def _all_are(self, pids: Sequence[int], *, stopped: bool) -> None:
+        self.wait(lambda: all((state(pid) == "T") == stopped for pid in pids), 5)
+
     def _rate(self, window_s: float) -> float:
         first, began = generated() or 0.0, time.monotonic()
         time.sleep(window_s)
         last = generated() or 0.0
         return (last - first) / (time.monotonic() - began)
 
+    def _tokens_come(self) -> None:
+        """Wait until a request is under way, by the server's own count."""
+        before = generated() or 0.0
+        self.wait(lambda: (generated() or 0.0) > before, 20)
+
     # Faults.
 
     def stop_a_worker(self) -> int:
         victim = self.rank(1)
         with Load(self.options.model, 1, timeout_s=60):
-            time.sleep(1.0)
+            self._tokens_come()
             os.kill(victim, signal.SIGSTOP)
             try:
                 took = self.wait(lambda: self.progress.get("code"), 30)
@@ -330,7 +326,7 @@ class Run:
         assert self.launch is not None
         ours = [pid for pid in tree(self.supervisor) if pid != os.getpid()]
         with Load(self.options.model, 2, timeout_s=10):
-            time.sleep(1.0)
+            self._tokens_come()
             os.kill(victim, signal.SIGKILL)
             began = time.monotonic()
             told = self.wait(lambda: self.progress.get("code"), 30)

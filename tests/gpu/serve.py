@@ -30,6 +30,9 @@ SPECULATION = "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --specul
  --speculative-num-draft-tokens 4"
 OPTIONS = "--attention-backend triton --sampling-backend pytorch --grammar-backend none --disable-cuda-graph\
  --disable-custom-all-reduce --mem-fraction-static 0.3 --enable-metrics --skip-server-warmup"
+LOOKS_APART_S = 2.5
+BETWEEN_LOOKS_S = 1.7
+"""After the start of an attach with looks that far apart: the first one is over, which nothing tells."""
 EXPECTED: dict[str, tuple[set[str | None], int | None]] = {
     "starting": ({None, "GPD314", "GPD315", "GPD316"}, None),
     "serving": ({None}, None),
@@ -56,6 +59,25 @@ def ask(path: str, body: dict[str, Any] | None = None, timeout_s: float = 20) ->
         return None
 
 
+def generated() -> float | None:
+    """Tokens that the server has decoded so far, by its own count."""
+    sys.path.insert(0, str(ROOT))
+    from gpudiag.collect.metrics import read_metrics
+    from gpudiag.model.reading import Ok
+
+    reading = read_metrics(f"http://127.0.0.1:{PORT}")
+    if not isinstance(reading, Ok):
+        return None
+    return reading.value.generated_live if reading.value.generated_live is not None else reading.value.generated_tokens
+
+
+def state(pid: int) -> str:
+    """The letter in /proc/PID/stat: T for stopped, Z for a zombie; X where there is no process."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "X"
+
+
 class Load:
     """Clients that ask for completions one after the other, until told to stop."""
 
@@ -72,6 +94,12 @@ class Load:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+
+    def drain(self, limit_s: float) -> None:
+        """Wait until every request that is out was answered or given up."""
+        deadline = time.monotonic() + limit_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self, body: dict[str, Any], timeout_s: float) -> None:
         while not self._over.is_set():
@@ -185,14 +213,14 @@ class Session:
             self._until(lambda: load.answers >= 4, 60)
             self.attach("serving")
             self.attach("serving_confirmed", "--confirm")
-        time.sleep(3)
+        load.drain(60)
         self.attach("idle")
         victim = self.rank(1)
         with Load(model, 1, timeout_s=25):
-            time.sleep(1.0)
+            self._until_tokens_come()
             os.kill(victim, signal.SIGSTOP)
             try:
-                time.sleep(3)
+                self._until(lambda: state(victim) == "T", 5)
                 self.attach("stopped")
             finally:
                 os.kill(victim, signal.SIGCONT)
@@ -204,12 +232,16 @@ class Session:
     def kill(self, victim: int) -> None:
         """The server goes down seconds after a rank is killed, so attach runs already when that happens."""
         with Load(self.options.model, 2, timeout_s=10):
-            time.sleep(1.0)
+            self._until_tokens_come()
             started = time.monotonic()
             looking = subprocess.Popen(
-                self.command("killed", "--interval", "2.5"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+                self.command("killed", "--interval", str(LOOKS_APART_S)),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
             )
-            time.sleep(1.7)
+            time.sleep(BETWEEN_LOOKS_S)
             os.kill(victim, signal.SIGKILL)
             stdout, stderr = looking.communicate(timeout=60)
             self.keep("killed", looking.returncode, stdout, stderr, time.monotonic() - started)
@@ -221,6 +253,11 @@ class Session:
         )
         (self.out / "explain.txt").write_text(done.stdout + done.stderr)
         print(done.stdout[:1500], flush=True)
+
+    def _until_tokens_come(self) -> None:
+        """A request is under way, by the server's own count."""
+        before = generated() or 0.0
+        self._until(lambda: (generated() or 0.0) > before, 20)
 
     def _until(self, met: Any, limit_s: float) -> None:
         started = time.monotonic()
