@@ -11,7 +11,7 @@ import click
 
 from gpudiag import __version__
 from gpudiag.cli.drawing import drawing, put
-from gpudiag.cli.output import ColorWhen, Output, say
+from gpudiag.cli.output import ColorWhen, Output, drawing_options, say
 from gpudiag.errors import ExitCode, NoTargetError, UsageError
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ class _Command(click.Command):
 @click.option("--dry-run", is_flag=True, help="Print the command that would be run, and start nothing.")
 @click.option("--explain", is_flag=True, help="Print why each argument and variable is there, and start nothing.")
 @click.option("--list-profiles", is_flag=True, help="List the profiles, shipped and your own.")
-@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with plain ASCII.")
-@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
+@drawing_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def launch(*, engine: str | None, model: str | None, list_profiles: bool, ascii_only: bool, color: ColorWhen, **said: Any) -> int:
     """Start SGLang or vLLM with an EAGLE-3 drafter, and keep the evidence when it dies or hangs.

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import click
 
@@ -48,6 +48,14 @@ class Output:
         return self.format == "text" and self.file is None
 
 
+color_option: Final = click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
+
+
+def drawing_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say how it draws: `ascii_only` and `color`."""
+    return click.option("--ascii", "ascii_only", is_flag=True, help="Draw with plain ASCII.")(color_option(command))
+
+
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the output options; it receives them as one argument `output`."""
 
@@ -62,8 +70,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Exit with 1 if something this bad was found.",
     )
     @click.option("--no-redact", is_flag=True, help="Keep names and addresses in files and in Markdown, and secrets everywhere.")
-    @click.option("--ascii", "ascii_only", is_flag=True, help="Draw with plain ASCII.")
-    @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
+    @drawing_options
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         names = ("form", "as_json", "file", "fail_on", "no_redact", "ascii_only", "color")
@@ -83,7 +90,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
             _check_file(file)
         return command(*args, output=output, **kwargs)
 
-    return cast("Callable[..., Any]", wrapper)
+    return wrapper
 
 
 def say(message: str) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from gpudiag.cli.output import ColorWhen, terminal_width, use_color
+from gpudiag.cli.output import ColorWhen, color_option, terminal_width, use_color
 from gpudiag.errors import UsageError
 
 _CODE: Final = re.compile(r"(?:GPD)?(\d{3})", re.IGNORECASE)
@@ -18,7 +18,7 @@ _NAME: Final = re.compile(r"GPD\d{3}-[a-z0-9-]+\.md")
 
 @click.command()
 @click.argument("code", required=False)
-@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
+@color_option
 def runbook(*, code: str | None, color: ColorWhen) -> None:
     """Print the page of a finding, such as GPD307 or 307. Without CODE, list the pages."""
     pages = _pages()

@@ -98,16 +98,15 @@ def texts_of(source: str, wanted: Source) -> Found:
 
 def _ask(source: str, wanted: Source) -> Found:
     from gpudiag.collect.http_ask import base_url
-    from gpudiag.drafter import answers, prompts, server, texts
+    from gpudiag.drafter import answers, prompts, request, server, texts
 
     headers = headers_from(wanted.key_variable)
     info = server.inspect(base_url(source), model=wanted.model, headers=headers)
     chosen: tuple[Prompt, ...] = (prompts.read(wanted.prompts) if wanted.prompts else prompts.built_in())[: wanted.requests]
-    wish = answers.Wish(
+    how = request.Ask(
         max_tokens=wanted.max_tokens,
         temperature=wanted.temperature,
-        concurrency=wanted.concurrency,
-        raw=wanted.raw,
+        endpoint="text" if wanted.raw else "chat",
         ignore_eos=wanted.ignore_eos,
     )
     say(f"{info.url}: {len(chosen)} prompts, up to {wanted.max_tokens} tokens each, {wanted.concurrency} at a time")
@@ -120,7 +119,7 @@ def _ask(source: str, wanted: Source) -> Found:
             tokens += len(text.answer) if text is not None else 0
             progress({"done": count, "of": len(chosen), "note": f"{tokens} tokens"})
 
-        found = answers.answers(info, chosen, wish, headers=headers, done=done)
+        found = answers.answers(info, chosen, how, concurrency=wanted.concurrency, headers=headers, done=done)
     if failed:
         say(f"{failed} of {len(chosen)} prompts were not answered and are left out")
     if wanted.save is not None:

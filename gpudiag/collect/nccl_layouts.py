@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from gpudiag import config
 from gpudiag.collect.commands import run_all
 from gpudiag.collect.dwarf_layout import Described
 from gpudiag.collect.nccl_layout import FIELDS, SYMBOLS, Layout
 from gpudiag.collect.nccl_request import UnknownLibrary
+from gpudiag.files import remember
 from gpudiag.model.decoding import decode_json
 
 DEADLINE_S: Final = 10.0
@@ -29,7 +30,7 @@ class Layouts:
     def __init__(self, directory: Path | None = None, *, deadline_s: float = DEADLINE_S) -> None:
         self.known: dict[str, Layout] = {}
         self.refused: dict[str, str] = {}
-        self._directory = directory or _cache_directory()
+        self._directory = directory or config.directory("cache", os.environ, Path.home()) / "nccl"
         self._deadline_s = deadline_s
 
     def learn(self, pid: int, library: UnknownLibrary) -> None:
@@ -61,7 +62,7 @@ class Layouts:
         if not _plausible(described.layout):
             self.refused[library.build_id] = "its debug information makes no sense"
             return None
-        self._keep(library.build_id, described.layout)
+        remember(self._directory / f"{library.build_id}.json", msgspec.json.encode(described.layout))
         return described.layout
 
     def _cached(self, identity: str) -> Layout | None:
@@ -72,25 +73,9 @@ class Layouts:
             return None
         return layout if _plausible(layout) else None
 
-    def _keep(self, identity: str, layout: Layout) -> None:
-        """A cache that cannot be written costs the next run some time and nothing else."""
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, name = tempfile.mkstemp(dir=self._directory)
-            with open(handle, "wb") as file:
-                file.write(msgspec.json.encode(layout))
-            os.replace(name, self._directory / f"{identity}.json")
-        except OSError:
-            return
-
 
 def _plausible(layout: Layout) -> bool:
     """Whether every needed place is there and lies inside a library or a structure of possible size."""
     places = [layout.offsets.get(name, -1) for name in FIELDS]
     addresses = [layout.symbols.get(name, -1) for name in SYMBOLS]
     return all(0 <= p < _MOST_OFFSET for p in places) and all(0 < a < 1 << 40 for a in addresses) and not layout.shipped
-
-
-def _cache_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "gpudiag" / "nccl"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from gpudiag.doctor import probe
 from gpudiag.doctor.install import absolute
 from gpudiag.doctor.reads import bounded
 from gpudiag.engines.launching import DIALECTS
+from gpudiag.files import remember
 from gpudiag.model.decoding import decode_json
 from gpudiag.model.flags import FlagTable
 from gpudiag.model.reading import Failed, Ok, Reading
@@ -100,13 +100,10 @@ def _recall(file: Path) -> FlagTable | None:
 
 
 def _keep(file: Path, answer: _Remembered) -> None:
-    """A cache that cannot be written costs the next start some seconds and nothing else."""
+    """Remember an answer, and forget the oldest ones."""
+    if not remember(file, msgspec.json.encode(answer)):
+        return
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=file.parent)
-        with open(handle, "wb") as out:
-            out.write(msgspec.json.encode(answer))
-        os.replace(name, file)
         kept = sorted(file.parent.glob("*.json"), key=lambda one: one.stat().st_mtime, reverse=True)
         for old in kept[_MOST_FILES:]:
             old.unlink()

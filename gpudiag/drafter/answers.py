@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from gpudiag.collect.http_ask import HttpError, ask
 from gpudiag.drafter.prompts import Prompt
+from gpudiag.drafter.request import Ask
 from gpudiag.drafter.server import ServerInfo
 from gpudiag.drafter.texts import problem
 from gpudiag.errors import NotInspectableError
@@ -28,17 +28,6 @@ _PATIENCE: Final = 3
 """Requests that may fail from the start before the rest is spared."""
 
 
-class Wish(Struct, frozen=True, kw_only=True):
-    """How every prompt is put. `deadline_s` is for one answer; `raw` sends prompts without the chat template."""
-
-    max_tokens: int
-    temperature: float = 0.0
-    concurrency: int = 4
-    deadline_s: float = 600.0
-    raw: bool = False
-    ignore_eos: bool = False
-
-
 class _NoAnswerError(Exception):
     """One request gave nothing. The text is for the user."""
 
@@ -46,8 +35,9 @@ class _NoAnswerError(Exception):
 def answers(
     info: ServerInfo,
     prompts: Sequence[Prompt],
-    wish: Wish,
+    how: Ask,
     *,
+    concurrency: int,
     headers: Mapping[str, str],
     done: Callable[[Text | None, str | None], None],
 ) -> tuple[Text, ...]:
@@ -55,7 +45,7 @@ def answers(
 
     Raises NotInspectableError if none of the first prompts is answered.
     """
-    first = _template(info, prompts[0], wish, headers)
+    first = _template(info, prompts[0], how, headers)
     made: list[Text] = []
     failures: list[str] = []
 
@@ -65,7 +55,7 @@ def answers(
         except _NoAnswerError as error:
             return str(error)
 
-    with ThreadPoolExecutor(wish.concurrency, thread_name_prefix="answers") as pool:
+    with ThreadPoolExecutor(concurrency, thread_name_prefix="answers") as pool:
         for result in pool.map(one, prompts):
             if isinstance(result, Text):
                 made.append(result)
@@ -82,45 +72,45 @@ def answers(
     return tuple(made)
 
 
-def _template(info: ServerInfo, prompt: Prompt, wish: Wish, headers: Mapping[str, str]) -> Wish:
-    """The wish with `raw` set if the server has no chat template."""
-    if wish.raw:
-        return wish
+def _template(info: ServerInfo, prompt: Prompt, how: Ask, headers: Mapping[str, str]) -> Ask:
+    """The same as text if the server has no chat template."""
+    if how.endpoint == "text":
+        return how
     try:
-        _ids(info, prompt, wish, headers)
+        _ids(info, prompt, how, headers)
     except _NoAnswerError as error:
         if "template" not in str(error).lower():
-            return wish
-        return msgspec.structs.replace(wish, raw=True)
-    return wish
+            return how
+        return msgspec.structs.replace(how, endpoint="text")
+    return how
 
 
-def _ids(info: ServerInfo, prompt: Prompt, wish: Wish, headers: Mapping[str, str]) -> list[int]:
+def _ids(info: ServerInfo, prompt: Prompt, how: Ask, headers: Mapping[str, str]) -> list[int]:
     document: dict[str, Any] = {"model": info.model}
-    if wish.raw:
+    if how.endpoint == "text":
         document["prompt"] = prompt.text
     else:
         document["messages"] = msgspec.to_builtins(prompt.messages)
         if info.engine == "vllm":
             document["add_generation_prompt"] = True
-    found = _post(info, "/tokenize", document, wish, headers).get("tokens")
+    found = _post(info, "/tokenize", document, how, headers).get("tokens")
     ids = _numbers(found)
     if not ids:
         raise _NoAnswerError("its /tokenize gives no token ids")
     return ids
 
 
-def _answer(info: ServerInfo, prompt: Prompt, wish: Wish, headers: Mapping[str, str]) -> Text:
-    ids = _ids(info, prompt, wish, headers)
-    document: dict[str, object] = {"temperature": wish.temperature, "ignore_eos": wish.ignore_eos}
+def _answer(info: ServerInfo, prompt: Prompt, how: Ask, headers: Mapping[str, str]) -> Text:
+    ids = _ids(info, prompt, how, headers)
+    document: dict[str, object] = {"temperature": how.temperature, "ignore_eos": how.ignore_eos}
     if info.engine == "sglang":
-        sampling = {**document, "max_new_tokens": wish.max_tokens}
-        said = _post(info, "/generate", {"input_ids": ids, "sampling_params": sampling}, wish, headers)
+        sampling = {**document, "max_new_tokens": how.max_tokens}
+        said = _post(info, "/generate", {"input_ids": ids, "sampling_params": sampling}, how, headers)
         counts = said.get("meta_info")
         out, why = _numbers(said.get("output_ids")), _inside(counts, "finish_reason", "type")
     else:
-        document |= {"model": info.model, "prompt": ids, "max_tokens": wish.max_tokens, "return_token_ids": True}
-        said = _post(info, "/v1/completions", document, wish, headers)
+        document |= {"model": info.model, "prompt": ids, "max_tokens": how.max_tokens, "return_token_ids": True}
+        said = _post(info, "/v1/completions", document, how, headers)
         choices = said.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
         out, why = _numbers(choice.get("token_ids")), choice.get("finish_reason")
@@ -147,9 +137,9 @@ def _with_counts(text: Text, counts: Mapping[str, Any]) -> Text:
     )
 
 
-def _post(info: ServerInfo, path: str, document: object, wish: Wish, headers: Mapping[str, str]) -> dict[str, Any]:
+def _post(info: ServerInfo, path: str, document: object, how: Ask, headers: Mapping[str, str]) -> dict[str, Any]:
     try:
-        reply = ask(info.url + path, document=document, deadline_s=wish.deadline_s, most_bytes=_MOST_BYTES, headers=headers)
+        reply = ask(info.url + path, document=document, deadline_s=how.deadline_s, most_bytes=_MOST_BYTES, headers=headers)
     except HttpError as error:
         raise _NoAnswerError(str(error)) from None
     try:

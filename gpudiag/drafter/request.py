@@ -31,12 +31,13 @@ _QUOTE: Final = 12
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """How every request is put. `deadline_s` is for the whole answer."""
+    """How every prompt is put: as a chat, or as text without the chat template. `deadline_s` is for the whole answer."""
 
     max_tokens: int
-    temperature: float
-    endpoint: Endpoint
-    deadline_s: float
+    temperature: float = 0.0
+    endpoint: Endpoint = "chat"
+    deadline_s: float = 600.0
+    ignore_eos: bool = False
 
 
 class NoTemplateError(Exception):
@@ -78,14 +79,19 @@ def send(
 def _document(info: ServerInfo, prompt: Prompt, how: Ask) -> tuple[str, dict[str, Any]]:
     common: dict[str, Any] = {"model": info.model, "max_tokens": how.max_tokens, "temperature": how.temperature, "stream": True}
     common["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    common |= _to_the_end(how)
     if info.engine == "sglang":
         if how.endpoint == "text":
-            sampling = {"max_new_tokens": how.max_tokens, "temperature": how.temperature}
+            sampling = {"max_new_tokens": how.max_tokens, "temperature": how.temperature, **_to_the_end(how)}
             return "/generate", {"text": prompt.text, "sampling_params": sampling, "stream": True}
         common["return_spec_tokens_details"] = True
     if how.endpoint == "chat":
         return "/v1/chat/completions", {**common, "messages": msgspec.to_builtins(prompt.messages)}
     return "/v1/completions", {**common, "prompt": prompt.text}
+
+
+def _to_the_end(how: Ask) -> dict[str, bool]:
+    return {"ignore_eos": True} if how.ignore_eos else {}
 
 
 class Answer:

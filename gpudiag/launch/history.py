@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from gpudiag.launch.run_directory import replace_file, state_home
+from gpudiag.files import remember
+from gpudiag.launch.run_directory import state_home
 from gpudiag.model.decoding import decode_json
 from gpudiag.model.run import LaunchPlan
 
@@ -49,6 +48,4 @@ def load(path: Path) -> dict[str, float]:
 
 def save(path: Path, seconds: dict[str, float]) -> None:
     """Keep the times of this run. A state directory that cannot be written costs the comparison and nothing else."""
-    with contextlib.suppress(OSError):
-        os.makedirs(path.parent, mode=0o700, exist_ok=True)
-        replace_file(path, msgspec.json.encode(PhaseTimes(seconds={**load(path), **seconds})))
+    remember(path, msgspec.json.encode(PhaseTimes(seconds={**load(path), **seconds})))

@@ -7,9 +7,7 @@ directory for each time that evidence was taken.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ import msgspec
 
 from gpudiag import config
 from gpudiag.errors import UsageError
+from gpudiag.files import replace_file
 from gpudiag.model.decoding import decode_json
 from gpudiag.model.run import RunManifest, RunProgress
 
@@ -98,19 +97,6 @@ class RunDirectory:
 
     def progress(self) -> RunProgress | None:
         return _read(self.path / PROGRESS, RunProgress)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half of either. Raises OSError."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

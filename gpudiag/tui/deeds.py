@@ -24,7 +24,10 @@ else:
 
 
 class Deeds(Base):
-    """Mixed into the application. Each method changes the state; the application draws afterwards."""
+    """Mixed into the application. Each method changes the state; the application draws afterwards.
+
+    What raises NotImplementedError is the application's: it has the rows, the status line and the source's thread.
+    """
 
     state: State
     source: Source
@@ -32,15 +35,23 @@ class Deeds(Base):
     allow_signals: bool
 
     def say(self, text: str) -> None:
+        """Write into the status line."""
         raise NotImplementedError
 
     def open_palette(self) -> None:
+        """Offer every action by name."""
         raise NotImplementedError
 
     def redraw(self) -> None:
+        """Draw the state as it is now."""
         raise NotImplementedError
 
     def cursor_in(self, drawn: Drawn) -> int | None:
+        """The row that is chosen, among rows that were drawn."""
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        """Begin with the source anew, after trouble."""
         raise NotImplementedError
 
     # Everywhere
@@ -185,9 +196,6 @@ class Deeds(Base):
             self.restart()
         else:
             self.source.ask("look")
-
-    def restart(self) -> None:
-        raise NotImplementedError
 
     def do_faster(self) -> None:
         self.state.faster()

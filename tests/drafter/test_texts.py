@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpudiag.drafter import answers, prompts, server, texts
+from gpudiag.drafter.request import Ask
 from gpudiag.errors import NotInspectableError, UsageError
 from gpudiag.model.replay import Text
 from tests.drafter.replayed import VLLM_MODELS, Script, serving
@@ -72,8 +73,9 @@ def completion(**counts: object) -> dict[str, object]:
 
 def asked(script: Script, *, raw: bool = True) -> tuple[Text, ...]:
     info = server.inspect(script.url, model=None, headers={})
-    wish = answers.Wish(max_tokens=4, raw=raw, concurrency=1)
-    return answers.answers(info, prompts.built_in()[:2], wish, headers={}, done=lambda text, why: None)  # noqa: ARG005
+    how = Ask(max_tokens=4, endpoint="text" if raw else "chat")
+    chosen = prompts.built_in()[:2]
+    return answers.answers(info, chosen, how, concurrency=1, headers={}, done=lambda text, why: None)  # noqa: ARG005
 
 
 def test_an_answer_becomes_a_text_with_its_rounds() -> None:

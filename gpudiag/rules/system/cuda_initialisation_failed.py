@@ -5,28 +5,28 @@ from __future__ import annotations
 from typing import Final
 
 from gpudiag.model.doctor import CheckInfo
-from gpudiag.model.facts import Facts
-from gpudiag.rules.preflight.base import Answer, Check, found, passed
+from gpudiag.model.facts import Facts, GpuTest
+from gpudiag.rules.preflight.base import Answer, Check
 from gpudiag.rules.preflight.words import plural
-from gpudiag.rules.system.gpu_tests import proof, runs
+from gpudiag.rules.system.gpu_tests import judged
 
 _HOW: Final = {"wrong-data": "computes wrong data", "hung": "never ends", "failed": "fails"}
 
 
 def evaluate(facts: Facts) -> Answer:
-    made = runs(facts, ("smoke",), "no GPU")
-    if isinstance(made, Answer):
-        return made
-    findings = (
-        CHECK.finding(
-            f"A small program on GPU {one.gpus[0]} {_HOW[one.outcome]}",
-            [proof(one)],
-            ("nvidia-smi; dmesg | grep -i xid", "gpudiag doctor --only GPD101 --only GPD115 --only GPD501"),
-        )
-        for one in made
-        if one.outcome in _HOW
-    )
-    return found(findings, passed(f"a small program ran on {plural(len(made), 'GPU')}"))
+    return judged(CHECK, facts, ("smoke",), otherwise="no GPU", title=_title, steps=_steps, sound=_sound)
+
+
+def _title(one: GpuTest) -> str:
+    return f"A small program on GPU {one.gpus[0]} {_HOW[one.outcome]}"
+
+
+def _steps(_: GpuTest) -> tuple[str, ...]:
+    return "nvidia-smi; dmesg | grep -i xid", "gpudiag doctor --only GPD101 --only GPD115 --only GPD501"
+
+
+def _sound(made: tuple[GpuTest, ...]) -> str:
+    return f"a small program ran on {plural(len(made), 'GPU')}"
 
 
 CHECK: Final = Check(

@@ -6,25 +6,26 @@ from typing import Final
 
 from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts, GpuTest
-from gpudiag.rules.preflight.base import Answer, Check, found, passed
+from gpudiag.rules.preflight.base import Answer, Check
 from gpudiag.rules.preflight.words import plural
-from gpudiag.rules.system.gpu_tests import proof, runs
+from gpudiag.rules.system.gpu_tests import judged
 
 _HOW: Final = {"wrong-data": "computes wrong products", "hung": "never ends", "failed": "does not compile or does not run"}
+_NO_TRITON: Final = "no Triton to try in that interpreter (--python)"
 _COMPILER: Final = ("C compiler", "Python.h", "gcc", "-lcuda", "No such file or directory")
 """Words of the last lines where Triton finds no compiler, cannot run the one in CC, or lacks what it includes and links."""
 
 
 def evaluate(facts: Facts) -> Answer:
-    made = runs(facts, ("triton",), "no Triton to try in that interpreter (--python)")
-    if isinstance(made, Answer):
-        return made
-    findings = (
-        CHECK.finding(f"A small Triton kernel on GPU {one.gpus[0]} {_HOW[one.outcome]}", [proof(one)], _steps(one))
-        for one in made
-        if one.outcome in _HOW
-    )
-    return found(findings, passed(f"Triton compiled a kernel that runs on {plural(len(made), 'GPU')}"))
+    return judged(CHECK, facts, ("triton",), otherwise=_NO_TRITON, title=_title, steps=_steps, sound=_sound)
+
+
+def _title(one: GpuTest) -> str:
+    return f"A small Triton kernel on GPU {one.gpus[0]} {_HOW[one.outcome]}"
+
+
+def _sound(made: tuple[GpuTest, ...]) -> str:
+    return f"Triton compiled a kernel that runs on {plural(len(made), 'GPU')}"
 
 
 def _steps(one: GpuTest) -> tuple[str, ...]:

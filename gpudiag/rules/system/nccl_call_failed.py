@@ -6,23 +6,23 @@ from typing import Final
 
 from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts, GpuTest
-from gpudiag.rules.preflight.base import Answer, Check, found, passed
+from gpudiag.rules.preflight.base import Answer, Check
 from gpudiag.rules.preflight.words import plural
-from gpudiag.rules.system.gpu_tests import WEDGED, proof, runs
+from gpudiag.rules.system.gpu_tests import WEDGED, judged
 
 _HOW: Final = {"wrong-data": "adds up wrong", "hung": "never ends", "failed": "fails"}
 
 
 def evaluate(facts: Facts) -> Answer:
-    made = runs(facts, ("all_reduce",), "one GPU")
-    if isinstance(made, Answer):
-        return made
-    findings = (
-        CHECK.finding(f"An all-reduce over {plural(len(one.gpus), 'GPU')} {_HOW[one.outcome]}", [proof(one)], _steps(one))
-        for one in made
-        if one.outcome in _HOW
-    )
-    return found(findings, passed(f"an all-reduce over {plural(len(made[0].gpus), 'GPU')} added up in {made[0].took_s:.1f} s"))
+    return judged(CHECK, facts, ("all_reduce",), otherwise="one GPU", title=_title, steps=_steps, sound=_sound)
+
+
+def _title(one: GpuTest) -> str:
+    return f"An all-reduce over {plural(len(one.gpus), 'GPU')} {_HOW[one.outcome]}"
+
+
+def _sound(made: tuple[GpuTest, ...]) -> str:
+    return f"an all-reduce over {plural(len(made[0].gpus), 'GPU')} added up in {made[0].took_s:.1f} s"
 
 
 def _steps(one: GpuTest) -> tuple[str, ...]:

@@ -6,28 +6,24 @@ from typing import Final
 
 from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts, GpuTest
-from gpudiag.rules.preflight.base import Answer, Check, found, passed
+from gpudiag.rules.preflight.base import Answer, Check
 from gpudiag.rules.preflight.words import plural
-from gpudiag.rules.system.gpu_tests import WEDGED, proof, runs
+from gpudiag.rules.system.gpu_tests import WEDGED, judged
 
 _TESTS: Final = {"peer_copy": "copying", "peer_ipc": "sharing memory between two processes"}
 _HOW: Final = {"wrong-data": "delivers wrong data", "hung": "never ends", "failed": "fails"}
 
 
 def evaluate(facts: Facts) -> Answer:
-    made = runs(facts, _TESTS, "one GPU")
-    if isinstance(made, Answer):
-        return made
-    findings = (
-        CHECK.finding(
-            f"{_TESTS[one.test].capitalize()} from GPU {one.gpus[0]} to GPU {one.gpus[1]} {_HOW[one.outcome]}",
-            [proof(one)],
-            _steps(one),
-        )
-        for one in made
-        if one.outcome in _HOW
-    )
-    return found(findings, passed(f"{plural(len(made), 'test')} between GPUs moved the right data"))
+    return judged(CHECK, facts, _TESTS, otherwise="one GPU", title=_title, steps=_steps, sound=_sound)
+
+
+def _title(one: GpuTest) -> str:
+    return f"{_TESTS[one.test].capitalize()} from GPU {one.gpus[0]} to GPU {one.gpus[1]} {_HOW[one.outcome]}"
+
+
+def _sound(made: tuple[GpuTest, ...]) -> str:
+    return f"{plural(len(made), 'test')} between GPUs moved the right data"
 
 
 def _steps(one: GpuTest) -> tuple[str, ...]:
