@@ -19,6 +19,8 @@ _TRUSTED_LINES: Final = 8
 """Lines of a message that are believed without a look at what they say, as long as nothing comes between them."""
 _PROGRESS: Final = re.compile(r"\d%\||it/s|s/it\]|% Completed")
 
+_TRITON_PLACE: Final = re.compile(r"at \d+:\d+:")
+_TRITON_END: Final = re.compile(r"\w+(?:Error|Exception)\(")
 _RAY_FRAME: Final = re.compile(r'^  File "([^"\n]{1,1000})", line (\d{1,9}), in (.{1,300})$')
 _DETAIL: Final = re.compile(
     r"^(?:\s|\[|\(|\{|\}|\)|[-*#>]|\d+[.)] |'|\"|<|\w+ error\b|\[stderr\]|(?:Searched|"
@@ -73,6 +75,15 @@ class Node:
         first = self.message[0].rstrip() if self.message else ""
         last = next((m.strip() for m in reversed(self.message) if m.strip()), "")
         return not first or first.endswith(":") or last == '"""' or last.endswith(":") or "subprocess" in first
+
+    def quotes(self, text: str) -> bool:
+        """Whether a line is of a kernel's source in Triton's message, empty lines and all, or of the error that closes it.
+
+        CompilationError.format in triton/compiler/errors.py, 3.6.
+        """
+        if not self.exception.endswith("CompilationError") or not self.message or not _TRITON_PLACE.match(self.message[0]):
+            return False
+        return text[:1] in (" ", "\t") or _TRITON_END.match(text) is not None
 
     def more_expected(self, text: str, *, follows: bool) -> bool:
         """Whether an unprefixed line still looks like part of this message. `follows`: it stands right behind it."""

@@ -124,7 +124,8 @@ class Assembler:
     def _offer(self, key: tuple[object, ...], text: str, place: Place, prefix: Prefix, done: list[Traceback]) -> bool:
         # A message is written in one piece: behind the empty line that ends it only a chain's next link may follow.
         for trace in [t for t in self._open if t.blank and t.key == _PLAIN and text.strip() not in _LINKS and text.strip()]:
-            self._close(trace, done)
+            if not trace.node.quotes(text):
+                self._close(trace, done)
         mine = [t for t in self._open if t.key == key]
         if prefix.form in _FIRST_LINE_ONLY:
             # A new log call of the same writer ends what it was printing before.
@@ -218,9 +219,10 @@ def _message(trace: Open, node: Node, text: str, *, follows: bool) -> str:
         trace.blank = False
         return "yes"
     tagged = trace.key != _PLAIN
-    if trace.blank and not tagged:
+    quoted = node.quotes(text)
+    if trace.blank and not tagged and not quoted:
         return "end"
-    if not tagged and len(trace.stack) == 1 and not node.more_expected(text, follows=follows):
+    if not tagged and not quoted and len(trace.stack) == 1 and not node.more_expected(text, follows=follows):
         return "end"
     if trace.blank:
         node.add_message("")

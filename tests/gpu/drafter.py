@@ -3,9 +3,9 @@
 
     python3 -m tests.gpu.drafter --python P --site DIRECTORY --model DIRECTORY --out DIRECTORY [-- ENGINE OPTIONS]
 
-Four servers side by side: the drafter of --model (target and draft) as it is, whose acceptance is gone beyond about 300 tokens;
-the same with the window that mends it; one whose config.json has each layer one too late; and one for which SGLang itself is
-changed to give the drafter another embedding. --site holds the sglang package that P imports. What was said goes to --out, the
+Three servers side by side: the drafter of --model (target and draft) as it is, whose acceptance is gone beyond about 300 tokens;
+one whose config.json has each layer one too late; and one for which SGLang itself is changed to give the drafter another
+embedding. --site holds the sglang package that P imports. What was said goes to --out, the
 table is printed, and it exits with 1 if a verdict is not the expected one.
 """
 
@@ -26,7 +26,6 @@ from tests.servers.drafter_loop import HELD_OUT, Loop, prompts_of, write_prompts
 
 SHORT, MEASURED, LONG = 128, 450, 700
 """Tokens of an answer: within what the drafter was trained on, beyond it (one at a time takes long), and far beyond."""
-WINDOW: Final = 192
 SHARES: Final = "        self.model.embed_tokens.weight = embed\n"
 SHARES_ANOTHER: Final = (
     "        other = torch.randperm(len(embed), generator=torch.Generator().manual_seed(0)).to(embed.device)\n"
@@ -36,7 +35,6 @@ EXPECTED: Final[dict[str, set[str | None]]] = {
     "intact/replay-long": {"GPD609"},
     # From counts alone: which answers end so, not why.
     "intact/measure-long": {"GPD612"},
-    "windowed/replay-long": {None},
     "intact/replay": {None},
     "layers/replay": {"GPD602"},
     "embedding/replay": {"GPD610"},
@@ -47,9 +45,8 @@ EXPECTED: Final[dict[str, set[str | None]]] = {
 class Served:
     """One server and the questions about it. A question that fails is a row that is wrong, and the next is asked."""
 
-    def __init__(self, options: argparse.Namespace, name: str, python: Path, draft: Path, port: int, *extra: str) -> None:
+    def __init__(self, options: argparse.Namespace, name: str, python: Path, draft: Path, port: int) -> None:
         mine = copy.copy(options)
-        mine.engine_options = [*options.engine_options, *extra]
         mine.out, mine.python, mine.port = options.out / name, python, port
         self.name, self.draft, self.loop = name, draft, Loop(mine)
         self.rows: list[dict[str, Any]] = []
@@ -57,10 +54,9 @@ class Served:
     def ask(self) -> None:
         try:
             with self.loop.served("serve", self.draft):
-                if self.name in ("intact", "windowed"):
+                if self.name == "intact":
                     self.replay("replay-long", LONG, "--ignore-eos", most=12)
-                if self.name != "windowed":
-                    self.replay("replay", SHORT, most=40)
+                self.replay("replay", SHORT, most=40)
                 if self.name == "intact":
                     self.measure("measure-long", MEASURED, most=6)
         except (SystemExit, Exception) as error:  # noqa: BLE001  whatever it is, it is a row
@@ -148,7 +144,6 @@ def main() -> int:
     planted = other_embedding(options.site, Path(options.interpreter), options.out / "planted")
     servers = [
         Served(options, "intact", python, draft, 8481),
-        Served(options, "windowed", python, draft, 8781, "--speculative-draft-window-size", str(WINDOW)),
         Served(options, "layers", python, shifted(draft, options.out / "shifted"), 8581),
         Served(options, "embedding", planted, draft, 8681),
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -49,6 +50,7 @@ CASES = [
     Case("sglang_soft_watchdog", "healthy", None, None, None, None, "serving"),
     Case("sglang_start", "healthy", None, None, None, None, "serving"),
     Case("sglang_syntax_fallback", "finding", "GPD706", "models/llama.py", 68, None, "serving"),
+    Case("sglang_triton_kernel", "finding", "GPD223", "attention/decode_attention.py", 340, None, "crashed"),
     Case("sglang_truncated", "finding", "GPD212", "model_loader/weight_utils.py", 1354, 1, "crashed"),
     Case("sglang_unknown_flag", "finding", "GPD701", None, None, None, "crashed"),
     Case("sglang_worker_missing_module", "finding", "GPD202", "model_executor/model_runner.py", 26, 0, "crashed"),
@@ -142,6 +144,8 @@ def test_the_recordings_cover_what_they_should() -> None:
         ("armed_graph_missing", None, None),
         ("vllm_sigstop_rank1", "GPD305", 1),
         ("sglang_sigstop_rank1", "GPD305", 1),
+        # The launcher saw a process of a server that was ending itself killed, as SGLang ends all of them.
+        ("sglang_port_ended", "GPD216", None),
         ("vllm_sigstop_engine_core", "GPD305", None),
     ],
 )
@@ -150,6 +154,20 @@ def test_dumps_beside_the_log_are_joined(folder: str, code: str | None, rank: in
     assert verdict.code == code, verdict.title
     if code is not None:
         assert verdict.culprits[0].rank == rank
+
+
+def test_a_process_that_was_killed_before_its_server_ended_is_the_cause(tmp_path: Path) -> None:
+    recorded = DATA / "sglang_port_ended"
+    (tmp_path / "server.log").write_bytes((recorded / "server.log").read_bytes())
+    (tmp_path / "events.log").write_text((recorded / "events.log").read_text().replace("03:40:47", "03:40:36"))
+    verdict = report_of(read_facts([str(tmp_path)])).verdict
+    assert verdict.code == "GPD210", verdict.title
+
+
+def test_a_kernel_that_triton_does_not_compile_is_told_by_its_error() -> None:
+    verdict = report_of(facts_of(raw("sglang_triton_kernel"))).verdict
+    assert "'NoneType' object has no attribute 'type'" in verdict.title
+    assert "nvcc" not in verdict.next_step
 
 
 def test_a_recorder_that_saw_nothing_unfinished_is_not_enough() -> None:

@@ -30,6 +30,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from gpudiag.model.replay import DraftCounts
 from tests.servers import environments
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -209,10 +212,11 @@ class Loop:
     def all(self) -> dict[str, Any]:
         trained = self.train()
         measured, replayed = self.judge(Path(trained["trained"]["drafters"][self.options.engine]))
-        counts = replayed["replay"]
-        lengths = [counts["measured"]["length"], counts["replayed"]["length"]]
+        counts = [msgspec.convert(replayed["replay"][name], DraftCounts) for name in ("measured", "replayed")]
+        lengths = [found.length for found in counts]
+        apart = [abs(one - other) for one, other in zip(*(found.survival for found in counts), strict=True)]
         wrong = [f["code"] for report in (measured, replayed) for f in report["findings"] if f["severity"] == "error"]
-        within = abs(lengths[0] - lengths[1]) <= self.options.within
+        within = max(abs(lengths[0] - lengths[1]), *apart) <= self.options.within
         return {
             "engine": self.options.engine,
             "right": min(lengths) > self.options.least and within and not wrong,
@@ -221,8 +225,9 @@ class Loop:
             "trained": trained["trained"],
             "held_out_texts": trained["after"],
             "measure": measured["measurement"]["acceptance"],
-            "measured": counts["measured"],
-            "replayed": counts["replayed"],
+            "measured": lengths[0],
+            "replayed": lengths[1],
+            "positions_apart": [round(a, 4) for a in apart],
             "verdicts": [measured["verdict"]["title"], replayed["verdict"]["title"]],
             "findings": sorted(f["code"] for report in (measured, replayed) for f in report["findings"]),
             "steps": self.steps,
@@ -258,7 +263,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ready", type=float, default=400.0, help="seconds that a start may take (default 400)")
     parser.add_argument("--limit", type=float, default=1200.0, help="seconds that any other step may take (default 1200)")
     parser.add_argument("--least", type=float, default=1.8, help="tokens a round (default 1.8)")
-    parser.add_argument("--within", type=float, default=0.05, help="between server and replay (default 0.05)")
+    parser.add_argument(
+        "--within", type=float, default=0.02, help="between server and replay, of length and of each position (default 0.02)"
+    )
     parser.add_argument("engine_options", nargs="*", help="for the engine, behind --; default: as for a tiny model")
     options = parser.parse_args()
     options.engine_options = options.engine_options or list(ENGINE_OPTIONS[options.engine])

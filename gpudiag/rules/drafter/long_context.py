@@ -48,7 +48,9 @@ def _too_long(replay: Replay, context: Context) -> Finding:
         f"The drafter loses long texts: {context.whole.length:.2f} tokens a round from position {context.since} on, "
         f"{context.cut.length:.2f} if it saw the last {context.window} tokens only"
     )
-    window = f"SGLang: --speculative-draft-window-size {context.window} has a Llama drafter attend to so many tokens only"
+    window = (
+        f"SGLang: --speculative-draft-window-size {context.window} has a Llama drafter see so much; runbook GPD609 says where"
+    )
     return _finding(replay, title, Evidence(source="draft-fates", claim=claim + _served(replay)), window)
 
 

@@ -16,6 +16,8 @@ WORKING: Final = 120
 TOLD_TO_STOP: Final = frozenset({"0", "-15", "-2", "143", "130"})
 _HANG_TALK: Final = re.compile(r"No available|RPC call to|Health check failed")
 _DEATH_TALK: Final = re.compile(r"SIGQUIT|sigquit|EngineDeadError")
+_SECOND: Final = 1.0
+"""What the clocks of two logs may differ by: they name whole seconds."""
 _PROGRAM_ROOTS: Final = ("<module>", "_run_module_as_main")
 _UNREGISTERED: Final = re.compile(r"_OpNamespace|operator \S+ does not exist|Could not run '")
 _FATAL_INTRO: Final = re.compile(
@@ -187,12 +189,32 @@ def _death_rank(facts: LogFacts, event: Event) -> int | None:
         code = event.fields.get("code")
         if code is None:
             return 2
-        return None if code in TOLD_TO_STOP else 1 if code.startswith("-") else 3
+        if code in TOLD_TO_STOP or _ended_by_its_server(facts, event):
+            return None
+        return 1 if code.startswith("-") else 3
     asked = any("preparing to dump debug info" in e.text and _behind(event.place, e.place) for e in facts.of("collective-status"))
     if asked:
         return None
     # The words after which the C++ runtime aborts are the echo of an exception that is in the log as well.
     return 1 if "error" not in event.fields or "Python" in event.text or "Seg" in event.text else 4
+
+
+def _ended_by_its_server(facts: LogFacts, event: Event) -> bool:
+    """Whether a server that nothing had died in was ending itself, and with it its processes, when this one was gone.
+
+    SGLang kills its tree at every end, in order or not (srt/utils: kill_process_tree, 0.5.23).
+    """
+    for end in (e for e in facts.of("shutdown") if "kill_process_tree" in e.text):
+        before = (e for e in facts.events if e.place.source == end.place.source and e.place.number < end.place.number)
+        if any(e.kind == "worker-died" or (e.kind == "victim" and _DEATH_TALK.search(e.text)) for e in before):
+            continue
+        if _behind(event.place, end.place):
+            return True
+        clocks = (event.place.clock_s, end.place.clock_s)
+        apart = end.place.source != event.place.source
+        if apart and clocks[0] is not None and clocks[1] is not None and clocks[0] >= clocks[1] - _SECOND:
+            return True
+    return False
 
 
 def _warning_rank(facts: LogFacts, event: Event) -> int | None:

@@ -88,7 +88,7 @@ def told(node: Traceback) -> str:
 
 _LIBRARY = re.compile(
     r"^<|/importlib/|/torch/(?:nn/modules/module|_ops|utils/|distributed/|cuda/__init__|_compile|_dynamo/|_inductor/|autograd/)|/huggingface_hub/|/pydantic|/safetensors/"
-    r"|/uvloop/|^uvloop/|/typing_extensions\.py|/ray/_private/|/transformers/(?:utils/|configuration_utils|models/auto/|tokenization_)|/lib/python3\.\d+/(?!site-packages/|dist-packages/)"
+    r"|/triton/(?:runtime|compiler|language|backends)/|/uvloop/|^uvloop/|/typing_extensions\.py|/ray/_private/|/transformers/(?:utils/|configuration_utils|models/auto/|tokenization_)|/lib/python3\.\d+/(?!site-packages/|dist-packages/)"
 )
 
 

@@ -22,7 +22,7 @@ _PATTERN: Final = re.compile(
 
 
 _FATAL: Final = re.compile(r"fatal error:|fatal\s*:|undefined reference")
-_ERROR: Final = re.compile(r"error[: ]")
+_ERROR: Final = re.compile(r"error[: ]|^\w+Error\(")
 
 
 def _evaluate(case: LogCase) -> Iterable[Finding]:
@@ -40,6 +40,12 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         "nvcc --version",
         "ls -l ~/.cache/flashinfer ~/.cache/torch_extensions ~/.triton/cache, and delete the entry that failed",
     ]
+    if hit.node.exception.startswith("triton."):
+        # Triton refused the kernel's own source or its arguments: no compiler and no cache is at fault.
+        steps = [
+            "leave out the option that chose this kernel, or name another --attention-backend",
+            "pip list | grep -iE '^(triton|torch|sglang|vllm) '",
+        ]
     if old:
         steps.insert(0, "export TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas (a ptxas that knows this GPU)")
     yield raised(case, CODE, NAME, hit.node, f"{{who}} could not compile a kernel: {first[:160]}", steps)
