@@ -46,12 +46,21 @@ def program(name: str, culprit: str = "victim", *, among: bool = False, torch: b
     return stage
 
 
-@contextmanager
-def livelock(vary: Variation) -> Iterator[Staged]:
+def grow_old() -> None:
     """A request has to be this old before it is said that nobody answers it: long prompts take their time."""
-    with running("livelock", ranks=vary.rng.randint(2, 4), quiet=True) as running_program:
-        time.sleep(MIN_AGE_S + 1.0)
-        yield Staged(("attach", str(running_program.root_pid), "--confirm"), Culprit())
+    time.sleep(MIN_AGE_S + 1.0)
+
+
+def silent_for_long(name: str) -> Stage:
+    """A program that takes a request and has not answered it for long."""
+
+    @contextmanager
+    def stage(vary: Variation) -> Iterator[Staged]:
+        with running(name, ranks=vary.rng.randint(2, 4), quiet=True) as running_program:
+            grow_old()
+            yield Staged(("attach", str(running_program.root_pid), "--confirm"), Culprit())
+
+    return stage
 
 
 def entry(name: str, code: str | None, planted: str, stage: Stage, ground: Ground = "processes", needs: Any = None) -> Fault:
@@ -133,7 +142,12 @@ FAULTS = (
         program("queue_starved", among=True),
     ),
     entry("rank-busy", "GPD316", "a rank computes in Python for ever while the others reduce", program("busy_rank")),
-    entry("livelock", "GPD321", "all ranks work, ask each other to try again, and answer nothing for 30 s", livelock),
+    entry(
+        "livelock",
+        "GPD321",
+        "all ranks work, ask each other to try again, and answer nothing for 30 s",
+        silent_for_long("livelock"),
+    ),
     entry(
         "gloo-mismatch",
         "GPD302",
@@ -193,6 +207,7 @@ LOOK_ALIKES = (
         program("file_lock", "", call="exists", holder="alive", does="work"),
     ),
     entry("child-works", None, "a rank waits for a child that computes", program("child_stuck", "", how="run", child="busy")),
+    entry("long-answer", None, "an answer is not streamed and takes more than 30 s", silent_for_long("long_answer")),
     entry("healthy-busy", None, "all ranks reduce and answer as fast as they can", program("healthy_busy", "")),
     entry(
         "gloo-healthy-busy",

@@ -16,6 +16,8 @@ from gpudiag.demo.run import start
 from gpudiag.demo.scenarios import SCENARIOS
 from gpudiag.model.snapshot import Observation
 from gpudiag.rules.hang.no_progress_while_running import MIN_AGE_S
+from gpudiag.session import tokens
+from gpudiag.session.pipeline import servers_of
 from gpudiag.session.record import save
 from tests.acceptance.test_programs import HANGS, LOOK_ALIKES, TORCH
 from tests.programs.harness import running, torch_python
@@ -48,6 +50,13 @@ def keep(name: str, code: str | None, observation: Observation) -> None:
     print(f"{path.name:60} {path.stat().st_size / 1000:6.0f} kB  {describe(judge(observation))[:90]}", file=sys.stderr)
 
 
+def with_tokens(observation: Observation) -> Observation:
+    """As `attach --confirm`: with what the server itself says, where it would be called livelocked."""
+    for door in tokens.doors(observation, servers_of(observation), [judge(observation)]):
+        observation = tokens.with_counts(observation, door)
+    return observation
+
+
 def main() -> None:
     _add_torch_prefix()
     for seed, scenario in enumerate(SCENARIOS):
@@ -62,6 +71,9 @@ def main() -> None:
     with running("livelock", ranks=3) as program:
         time.sleep(MIN_AGE_S + 1.0)  # a request has to be this old before anybody may call it unanswered
         keep("livelock", "GPD321", look_at(program.root_pid, confirm=True))
+    with running("long_answer", ranks=3) as program:
+        time.sleep(MIN_AGE_S + 1.0)
+        keep("long_answer", None, with_tokens(look_at(program.root_pid, confirm=True)))
 
 
 if __name__ == "__main__":

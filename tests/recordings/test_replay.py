@@ -317,3 +317,13 @@ def _owned(observation: Observation, pid: int) -> set[int | None]:
     assert process is not None
     assert isinstance(process.fds, Ok)
     return {fd.inode for fd in process.fds.value}
+
+
+def test_an_answer_that_takes_long_is_no_livelock_where_the_server_counts_its_tokens() -> None:
+    seen = read("quiet-long_answer")
+    report = judge(seen)
+    assert report.target is not None
+    assert (report.verdict.status, report.target.state) == ("insufficient", "serving")
+    assert "by its own counters" in report.verdict.title
+    silent = Observation(snapshots=(*seen.snapshots[:-1], msgspec.structs.replace(seen.last, tokens={})))
+    assert code_of(judge(silent)) == "GPD321"
