@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -14,9 +14,12 @@ from gpudiag.model.report import Cost, NotRead, Report, ReportedFinding, ServerS
 from gpudiag.rules.log.blame import failures
 from gpudiag.rules.log.case import Failure, LogCase
 from gpudiag.rules.log.findings import global_rank, who
+from gpudiag.rules.log.model_served_by_fallback import CODE as FALLBACK
+from gpudiag.rules.log.model_served_by_fallback import own_import
 from gpudiag.rules.log.progress import behind, furthest, served
 from gpudiag.rules.log.words import said
 from gpudiag.rules.log_registry import LOG_RULES
+from gpudiag.rules.startup import import_syntax_error
 from gpudiag.rules.startup.worker_killed_by_signal import victim_of
 
 _MOST_FINDINGS: Final = 8
@@ -79,6 +82,7 @@ def judge(facts: LogFacts) -> tuple[Finding, ...]:
             out[cause] = msgspec.structs.replace(out[cause], consequences=(*also, *out[cause].consequences))
         elif best is not None:
             out.setdefault(best.code, best)
+            out |= {f.code: f for f in _behind_fallback(facts, best) if f.code not in out}
         if len(out) >= _MOST_FINDINGS:
             break
     return tuple(out.values())
@@ -90,6 +94,14 @@ def _best(case: LogCase) -> Finding | None:
         for finding in rule.evaluate(case):
             return finding
     return None
+
+
+def _behind_fallback(facts: LogFacts, found: Finding) -> Iterator[Finding]:
+    """Why a generic class serves, where the model's own file does not parse: no failure of the server, who went on."""
+    own = own_import(facts) if found.code == FALLBACK else None
+    if own is not None:
+        failure = Failure(kind="event", place=own.place, speaker=own.speaker, event=own)
+        yield from import_syntax_error.RULE.evaluate(LogCase(facts=facts, failure=failure))
 
 
 def _verdict(facts: LogFacts, found: Sequence[Finding]) -> Verdict:

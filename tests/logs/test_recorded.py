@@ -170,6 +170,14 @@ def test_a_kernel_that_triton_does_not_compile_is_told_by_its_error() -> None:
     assert "nvcc" not in verdict.next_step
 
 
+def test_a_file_that_does_not_parse_is_told_of_a_server_that_serves_without_it() -> None:
+    fallback, syntax = report_of(facts_of(raw("sglang_syntax_fallback"))).findings
+    assert (fallback.code, syntax.code) == ("GPD706", "GPD201")
+    assert "models/llama.py, line 68" in syntax.title
+    assert syntax.severity == "error"
+    assert [f.code for f in report_of(facts_of(raw("sglang_bad_attr"))).findings] == ["GPD706"]
+
+
 def test_a_recorder_that_saw_nothing_unfinished_is_not_enough() -> None:
     """Graph replay is invisible to the flight recorder, and a core dump that was asked for is no cause."""
     verdict = report_of(read_facts([str(DATA / "armed_graph_missing")])).verdict

@@ -15,7 +15,7 @@ from gpudiag.rules.log.findings import line_evidence, node_of
 CODE: Final = "GPD706"
 NAME: Final = "model-served-by-fallback"
 
-_SYNTAX: Final = re.compile(r"(?P<what>.{1,200}) \((?P<file>[\w.-]+\.py), line (?P<line>\d+)\)$")
+UNPARSED: Final = re.compile(r"(?P<what>.{1,200}) \((?P<file>[\w.-]+\.py), line (?P<line>\d+)\)$")
 _FALLBACK: Final = re.compile(r"^Transformers\w+")
 _TASK: Final = re.compile(r"(?:For\w+|Model)$")
 
@@ -24,23 +24,22 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     event = case.failure.event
     if event is None or event.kind != "model-class" or not _FALLBACK.match(event.fields.get("model_class", "")):
         return
-    own = _own_import(case.facts)
+    own = own_import(case.facts)
     if own is None:
         return
     module, error = own.fields["module"], own.fields["error"]
-    syntax = _SYNTAX.search(error)
+    syntax = UNPARSED.search(error)
     what = (
         f"does not parse at line {syntax.group('line')} ({syntax.group('what')})"
         if syntax
         else f"cannot be imported ({error[:140]})"
     )
-    file = syntax.group("file") if syntax else module.rpartition(".")[2] + ".py"
-    itself = syntax is None or file == module.rpartition(".")[2] + ".py"
+    file = file_of(own)
     yield finding(
         CODE,
         NAME,
         "error",
-        title=f"{file} {what}, so {event.fields['model_class']} serves the model instead of its own class",
+        title=f"{file.rpartition('/')[2]} {what}, so {event.fields['model_class']} serves the model instead of its own class",
         links=[
             [line_evidence(case.facts, own, "the import error that was passed over")],
             [line_evidence(case.facts, event, "the class that serves")],
@@ -52,21 +51,28 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         culprits=[
             Culprit(
                 node=node_of(case.facts, own.speaker),
-                file=module.replace(".", "/") + ".py" if itself else file,
+                file=file,
                 line=int(syntax.group("line")) if syntax else None,
             )
         ],
     )
 
 
-def _own_import(facts: LogFacts) -> Event | None:
+def file_of(own: Event) -> str:
+    """The file that an ignored import is about: the module's own, below its package, or the one that Python names."""
+    module = own.fields["module"].replace(".", "/") + ".py"
+    syntax = UNPARSED.search(own.fields["error"])
+    return module if syntax is None or syntax.group("file") == module.rpartition("/")[2] else syntax.group("file")
+
+
+def own_import(facts: LogFacts) -> Event | None:
     """The ignored import of the served architecture's own module; without its name, of a file that does not parse."""
     ignored = facts.of("import-ignored")
     stems = {_stem(e.fields["architecture"]) for e in facts.of("model-class") if "architecture" in e.fields}
     own = next((e for e in ignored if e.fields["module"].rpartition(".")[2].replace("_", "") in stems), None)
     if own is not None:
         return own
-    broken = [e for e in ignored if _SYNTAX.search(e.fields["error"])]
+    broken = [e for e in ignored if UNPARSED.search(e.fields["error"])]
     return next((e for e in broken if _names_itself(e)), broken[0] if broken else None)
 
 
@@ -77,7 +83,7 @@ def _stem(architecture: str) -> str:
 
 def _names_itself(event: Event) -> bool:
     """Whether the module that failed is the file with the error, and not one that imports it."""
-    found = _SYNTAX.search(event.fields["error"])
+    found = UNPARSED.search(event.fields["error"])
     return found is not None and event.fields["module"].rpartition(".")[2] + ".py" == found.group("file")
 
 

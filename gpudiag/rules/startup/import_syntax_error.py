@@ -6,9 +6,13 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from gpudiag.model.finding import Finding
+import msgspec
+
+from gpudiag.model.finding import Culprit, Finding
+from gpudiag.model.log import Event
 from gpudiag.rules.log.case import LogCase, LogRule, blamed_frame
-from gpudiag.rules.log.findings import raised
+from gpudiag.rules.log.findings import from_line, raised
+from gpudiag.rules.log.model_served_by_fallback import UNPARSED, file_of
 from gpudiag.rules.log.words import short_file
 
 CODE: Final = "GPD201"
@@ -18,6 +22,10 @@ _PATTERN: Final = re.compile(r"^(?P<kind>SyntaxError|IndentationError|TabError):
 
 
 def _evaluate(case: LogCase) -> Iterable[Finding]:
+    event = case.failure.event
+    if event is not None and event.kind == "import-ignored":
+        yield from _passed_over(case, event)
+        return
     hit = case.match(_PATTERN)
     if hit is None:
         return
@@ -37,6 +45,24 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
         [*steps, "fix the line, or reinstall the package that owns the file"],
         path=frame.file if frame else None,
     )
+
+
+def _passed_over(case: LogCase, event: Event) -> Iterable[Finding]:
+    """The same in an import that the server ignores and serves without (SGLang's model files)."""
+    syntax = UNPARSED.search(event.fields["error"])
+    if syntax is None:
+        return
+    module, file, line = event.fields["module"], file_of(event), int(syntax.group("line"))
+    made = from_line(
+        case,
+        CODE,
+        NAME,
+        event,
+        f"{{who}} cannot import {file}, line {line}: {syntax.group('what')}",
+        [f"python -c 'import {module}'", "fix the line, or reinstall the package that owns the file"],
+        claim="the server passed the import over and went on",
+    )
+    yield msgspec.structs.replace(made, culprits=(Culprit(node=made.culprits[0].node, file=file, line=line),))
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=90, evaluate=_evaluate)
