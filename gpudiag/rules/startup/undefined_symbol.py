@@ -14,7 +14,11 @@ from gpudiag.rules.startup.symbols import demangle, owner_of, uses_old_strings
 CODE: Final = "GPD204"
 NAME: Final = "undefined-symbol"
 
-_PATTERN: Final = re.compile(r"(?P<library>[^\s:'\"]{1,300}\.so[\w.]{0,20}): undefined symbol: (?P<symbol>\w+)")
+_PATTERN: Final = re.compile(
+    r"^(?!.{0,200}dlvsym failed)(?:.*?[\s:'\"])?(?P<library>[^\s:'\"]{1,300}\.so[\w.]{0,20}): undefined symbol: (?P<symbol>\w+)",
+    re.MULTILINE,
+)
+"""Recordings hold lines of NCCL about functions that it does without, from when they were read as causes."""
 
 
 def _evaluate(case: LogCase) -> Iterable[Finding]:
