@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +16,8 @@ from gpudiag.tui.orders import MIN_INTERVAL_S
 from gpudiag.tui.sources import Source
 
 if TYPE_CHECKING:
+    from textual.app import App
+
     from gpudiag.tui.chooser import Candidate
 
 _NO_SCREEN: Final = frozenset({"dumb", "unknown", ""})
@@ -52,8 +56,7 @@ def run(
     broke = False
     code: int | None = None
     try:
-        # The mouse stays the terminal's, so that a pid or a path can be selected.
-        code = app.run(mouse=False)
+        code = _until_left(app)
     except Exception:  # noqa: BLE001  whatever it was, what was seen is worth keeping
         broke = True
     finally:
@@ -65,6 +68,42 @@ def run(
 
         raise ScreenError("the terminal interface broke; what was seen is kept", help=rescue(app.state))
     return code or ExitCode.OK
+
+
+def _until_left(app: App[int]) -> int | None:
+    """Run an application until the person leaves it, and return what it returns.
+
+    Raises SystemExit with 128 + number after SIGTERM or SIGHUP. They leave it as a key does: an exception that a signal raises
+    in the middle of a drawing is told as a bug of that drawing, or swallowed. Where nothing reacts any more, a second one ends
+    it as it would end every other command.
+    """
+    signals = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in signals}
+    seen: list[int] = []
+
+    async def shown() -> int | None:
+        loop = asyncio.get_running_loop()
+
+        def leave(number: int) -> None:
+            seen.append(number)
+            for one in signals:
+                loop.remove_signal_handler(one)
+                signal.signal(one, before[one])
+            app.exit()
+
+        for number in signals:
+            loop.add_signal_handler(number, leave, number)
+        # The mouse stays the terminal's, so that a pid or a path can be selected.
+        return await app.run_async(mouse=False)
+
+    try:
+        code = asyncio.run(shown())
+    finally:
+        for number in signals:
+            signal.signal(number, before[number])
+    if seen:
+        raise SystemExit(128 + seen[0])
+    return code
 
 
 @contextlib.contextmanager
@@ -93,7 +132,7 @@ def choose(*, plain: bool = False, no_color: bool = False) -> int | None:
 
         forgive()
         chooser = Chooser(_candidates, plain=plain)
-    return chooser.run(mouse=False)
+    return _until_left(chooser)
 
 
 def _candidates() -> Sequence[Candidate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -55,6 +56,11 @@ class Terminal:
             assert time.monotonic() < deadline, f"{wanted!r} was not shown: {self.seen[-400:]!r}"
             assert self._read(), f"{wanted!r} was not shown: {self.seen[-400:]!r}"
 
+    def hang_up(self) -> None:
+        """Take the terminal away."""
+        os.close(self._master)
+        os.kill(self.process.pid, signal.SIGHUP)
+
     def end(self) -> int:
         """The exit code, after everything was read."""
         while self._read():
@@ -86,7 +92,8 @@ def terminal(arguments: Sequence[str], **variables: str) -> Iterator[Terminal]:
     finally:
         process.kill()
         process.wait()
-        os.close(master)
+        with contextlib.suppress(OSError):
+            os.close(master)
 
 
 def test_the_screen_is_left_on_q() -> None:
@@ -114,6 +121,29 @@ def test_the_screen_is_left_on_sigterm() -> None:
         os.kill(shown.process.pid, signal.SIGTERM)
         assert shown.end() == 143
         assert LEFT in shown.seen
+
+
+@pytest.mark.parametrize(("keys", "shows"), [("?", b"down for more"), ("/", b"filter /"), (":", b"hat to do"), ("", ENTERED)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_whatever_is_open(keys: str, shows: bytes, number: signal.Signals) -> None:
+    """In the middle of the drawing too, which it does not break."""
+    with terminal(SHOW) as shown:
+        if keys:
+            shown.read_until(b"GPD307")
+            shown.type(keys)
+        shown.read_until(shows)
+        os.kill(shown.process.pid, number)
+        assert shown.end() == 128 + number
+        left = shown.seen[shown.seen.rindex(LEFT) :]
+        assert b"Traceback" not in left
+        assert b"error" not in left
+
+
+def test_a_terminal_that_is_gone_ends_it() -> None:
+    with terminal(SHOW) as shown:
+        shown.read_until(b"GPD307")
+        shown.hang_up()
+        assert shown.process.wait(PATIENCE_S) in (129, -signal.SIGHUP)
 
 
 def test_a_bug_leaves_the_screen_and_says_where_the_recording_is() -> None:
