@@ -21,7 +21,8 @@ from msgspec import Struct
 from gpudiag import __version__
 from gpudiag.collect import look
 from gpudiag.collect.options import LookOptions
-from gpudiag.errors import GpudiagError
+from gpudiag.errors import GpudiagError, RecordingError
+from gpudiag.files import replace_file
 from gpudiag.launch.kernel_messages import kernel_messages
 from gpudiag.launch.run_directory import EVIDENCE, RunDirectory
 from gpudiag.logs.facts import read_facts
@@ -78,11 +79,30 @@ class Told(Struct, frozen=True, kw_only=True):
     confidence: str | None = None
     title: str = ""
     error: str = ""
+    unkept: str = ""
+    """Why what was seen is not all on disk: the verdict stands all the same."""
 
     @property
     def hung(self) -> bool:
         """Whether the look says that the server does not go on by itself. A failing GPU below one that serves is none of that."""
         return self.status == "finding" and self.severity == "error" and self.state in ("hung", "crashed")
+
+
+class Keeper:
+    """A context in which something is written: a disk that is full must not cost the verdict. `why` says what failed first."""
+
+    def __init__(self) -> None:
+        self.why = ""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, OSError | RecordingError):
+            return False
+        reason = error if isinstance(error, OSError) else error.__cause__
+        self.why = self.why or (reason.strerror if isinstance(reason, OSError) and reason.strerror else str(error))
+        return True
 
 
 class Taker:
@@ -102,19 +122,25 @@ class Taker:
         began = time.monotonic()
         name = f"{ask.number:02d}-{ask.why}"
         folder = self._run.evidence / name
+        keeper = Keeper()
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            report = self._report(ask, folder, began)
-            (folder / REPORT_JSON).write_text(dumps(report, indent=2) + "\n", encoding="utf-8")
-            (folder / REPORT_TEXT).write_text(text(report), encoding="utf-8")
+            with keeper:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            report = self._report(ask, folder, began, keeper)
         except (OSError, GpudiagError, ValueError) as error:
             return Told(number=ask.number, why=ask.why, error=f"{type(error).__name__}: {error}"[:500])
+        kept = False
+        with keeper:
+            replace_file(folder / REPORT_TEXT, text(report).encode())
+            replace_file(folder / REPORT_JSON, (dumps(report, indent=2) + "\n").encode())
+            kept = True
         verdict = report.verdict
         self._thin((ask.why, verdict.status, verdict.code or "", *(c.node for c in verdict.culprits)), folder)
         return Told(
             number=ask.number,
             why=ask.why,
-            report=f"{EVIDENCE}/{name}/{REPORT_JSON}",
+            report=f"{EVIDENCE}/{name}/{REPORT_JSON}" if kept else None,
+            unkept=keeper.why,
             state=report.target.state if report.target is not None else "unknown",
             status=verdict.status,
             code=verdict.code,
@@ -132,13 +158,15 @@ class Taker:
             shutil.rmtree(middle, ignore_errors=True)
         self._series = (said, [folders[0], folder])
 
-    def _report(self, ask: Ask, folder: Path, began: float) -> Report:
+    def _report(self, ask: Ask, folder: Path, began: float, keeper: Keeper) -> Report:
         observation = self._look(ask) if ask.tops else None
-        self._keep_kernel_log(ask, folder)
+        with keeper:
+            self._keep_kernel_log(ask, folder)
         log = self._log(ask.root, folder)
         if observation is not None:
             # The recording first: whatever the judgement makes of it, it can be made again.
-            record.save(observation, folder / RECORDING, command="launch", force=True, logs=(log,))
+            with keeper:
+                record.save(observation, folder / RECORDING, command="launch", force=True, logs=(log,))
             self._keep_flight(ask, folder)
             # An earlier look is not this one: what it said may have changed since.
             self._live = self._judge(observation, ask, time.monotonic() - began)

@@ -110,7 +110,7 @@ class _Teller:
             if self.was_ready:
                 return ExitCode.OK
             return ExitCode.INTERRUPTED if interrupted else ExitCode.NOT_INSPECTABLE
-        found = report is not None and report.verdict.status == "finding"
+        found = progress.code is not None or (report is not None and report.verdict.status == "finding")
         return ExitCode.FINDINGS if found else ExitCode.NOT_INSPECTABLE
 
     def _report(self, progress: RunProgress) -> Report | None:

@@ -29,6 +29,8 @@ SERVER_LOG: Final = "server.log"
 EVENTS_LOG: Final = "events.log"
 SUPERVISOR_LOG: Final = "supervisor.log"
 EVIDENCE: Final = "evidence"
+PROGRESS_BYTES: Final = 8 << 10
+"""Four times what a run with all phases and a long sentence takes; what is left holds blanks."""
 MAX_FILE_BYTES: Final = 4 << 20
 MOST_RUNS: Final = 1000
 """So many runs are looked through for the one that a process belongs to, newest first."""
@@ -89,7 +91,13 @@ class RunDirectory:
         replace_file(self.path / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
 
     def write_progress(self, progress: RunProgress) -> None:
-        replace_file(self.path / PROGRESS, msgspec.json.encode(progress))
+        """Replace it, or on a full disk write over it: it was made larger than it needs to be. Raises OSError."""
+        data = msgspec.json.encode(progress)
+        try:
+            replace_file(self.path / PROGRESS, data.ljust(PROGRESS_BYTES))
+        except OSError:
+            if not _written_over(self.path / PROGRESS, data):
+                raise
 
     def manifest(self) -> RunManifest | None:
         """None where there is none, or one of another version."""
@@ -97,6 +105,16 @@ class RunDirectory:
 
     def progress(self) -> RunProgress | None:
         return _read(self.path / PROGRESS, RunProgress)
+
+
+def _written_over(path: Path, data: bytes) -> bool:
+    """Whether the data took the place of what a file holds, which needs no room. A reader that sees it torn looks again."""
+    try:
+        with open(path, "r+b", buffering=0) as file:
+            room = os.fstat(file.fileno()).st_size
+            return len(data) <= room and file.write(data.ljust(room)) == room
+    except OSError:
+        return False
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

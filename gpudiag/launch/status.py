@@ -108,7 +108,8 @@ def part(done: float, total: float) -> str:
 
 
 def _verdict(told: Told) -> str:
-    return f"{told.code} {told.title}" if told.code else told.title
+    unkept = f"; evidence not kept: {told.unkept}" if told.unkept else ""
+    return (f"{told.code} {told.title}" if told.code else told.title) + unkept
 
 
 def _amount(phase: PhaseProgress) -> str:

@@ -147,7 +147,8 @@ class Supervisor:
     def told_by(self, told: Told) -> None:
         """Evidence was taken."""
         if told.why != "ready" or told.status == "finding":
-            self.report = told.report or self.report
+            # An earlier report says nothing of what was seen now, and could not be kept.
+            self.report = told.report or (None if told.unkept else self.report)
         if told.why == "ready":
             self.notes += (f"{told.code} {told.title}",) if told.code else ()
         elif told.why == "ended":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -124,6 +126,53 @@ def test_a_server_without_its_run_directory_is_still_watched_and_ended(tmp_path:
         run.signal(signal.SIGTERM)
         wait_until(lambda: not alive(run.started.supervisor_pid), "the supervisor ends", LIMIT_S)
         assert not any(alive(pid) for pid in family)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 512 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("may not mount a file system")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(disk: Path) -> None:
+    with open(disk / "filler", "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    with pytest.raises(OSError, match="No space left"):
+        (disk / "more").write_bytes(b"x" * 4096)
+
+
+def test_on_a_full_disk_the_verdict_is_told_and_that_nothing_was_kept(small_disk: Path) -> None:
+    """Of a hang while it serves, of its end, and of a death."""
+    with foreground(plan_of(small_disk / "run")) as it:
+        run = it.until_ready()
+        fill(small_disk)
+        os.kill(run.worker(1), signal.SIGSTOP)
+        seen = run.until(lambda p: p.state == "stalled", "the stop is told")
+        assert (seen.code, seen.report) == ("GPD305", None)
+        assert "rank 1" in seen.sentence
+        assert seen.sentence.endswith("; evidence not kept: No space left on device")
+        shown = read_run_as_it_is(run.started.run).progress
+        assert shown is not None
+        assert shown.sentence == seen.sentence, "what the screen reads"
+        os.kill(run.worker(1), signal.SIGCONT)
+        run.until(lambda p: p.state == "serving", "it goes on")
+        os.kill(run.started.server_pid, signal.SIGKILL)
+        code, _, talk = it.end()
+        # What the supervisor saw of the end is a line of events.log, for which there is no room either.
+        assert code == 4, talk
+        told = " ".join(talk.split())
+        assert "serving stalled: GPD305" in told
+        assert "killed by SIGKILL" in told
+        assert told.count("evidence not kept: No space left on device") == 2
 
 
 def test_no_server_starts_that_cannot_be_written_down(tmp_path: Path) -> None:
