@@ -85,4 +85,5 @@ def main() -> None:
         sys.stdout.flush()
 
 
-main()
+if __name__ == "__main__":
+    main()
