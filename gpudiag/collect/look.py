@@ -112,9 +112,9 @@ def observe(
             if number == 0:
                 recorders.ask(snapshots[0])
                 due = snapshots[0].monotonic_s + starts[1] if starts[1:] else 0.0
+                one.rehearse(due)
                 if meanwhile is not None:
                     meanwhile(snapshots[0], max(0.0, due - time.monotonic()))
-                one.rehearse(due)
         snapshots[-1] = recorders.add_to(snapshots[-1])
     return Observation(snapshots=tuple(snapshots))
 
