@@ -70,6 +70,13 @@ def latent() -> Tensors:
     return {**rest, **{f"layers.0.self_attn.{n}.weight": plain(*shape) for n, shape in attention.items()}}
 
 
+WHOLE = {
+    "lm_head.weight": plain(VOCABULARY, HIDDEN),
+    "d2t": integers([0] * VOCABULARY),
+    "t2d": truths(tuple(range(VOCABULARY))),
+}
+"""What a drafter has that drafts all ids."""
+
 CONSISTENT: dict[str, tuple[Make, ServedBy, dict[str, Any]]] = {
     "sglang, no layers named": (sglang(), "sglang", {}),
     "sglang, output layers": (sglang(eagle_config={IDS: [1, 29, 57]}), "sglang", {}),
@@ -100,6 +107,12 @@ CONSISTENT: dict[str, tuple[Make, ServedBy, dict[str, Any]]] = {
         {},
     ),
     "vllm, input layers": (vllm(), "vllm", {}),
+    "sglang, a map of all ids": (sglang(changed(WHOLE), draft_vocab_size=VOCABULARY), "sglang", {}),
+    "vllm, all ids and no map": (
+        vllm(changed({**WHOLE, "d2t": None, "t2d": None}, "layers.0"), draft_vocab_size=VOCABULARY),
+        "vllm",
+        {},
+    ),
     "vllm, own choice of layers": (vllm(eagle_aux_hidden_state_layer_ids=[10, 30, 50]), "vllm", {}),
     "vllm, residual before the norm": (vllm(norm_before_residual=True), "vllm", {}),
     "vllm, sglang's file without layers": (sglang(), "vllm", {}),
@@ -153,6 +166,13 @@ FAULTS: dict[str, tuple[str, str, Make, ServedBy, dict[str, Any]]] = {
     "maps that disagree": ("GPD603", "disagree", sglang(changed({"t2d": truths(ROWS[:-1])})), "sglang", {}),
     "a map of floats": ("GPD603", "whole numbers", sglang(changed({"d2t": plain(DRAFTED)})), "vllm", {}),
     "a map of another length": ("GPD603", "entries", sglang(changed({"d2t": integers([0] * 7)})), "vllm", {}),
+    "a map of all ids": (
+        "GPD603",
+        "vLLM does not load it",
+        vllm(changed(WHOLE, "layers.0"), draft_vocab_size=VOCABULARY),
+        "vllm",
+        {},
+    ),
     "another tokenizer": ("GPD603", "vocabulary of 101", sglang(vocab_size=VOCABULARY + 1), "sglang", {}),
     "a prefix that vLLM refuses": (
         "GPD605",

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from gpudiag.assets import asset
+from gpudiag.doctor import drafter_files
 from gpudiag.drafter.replay import Order, replay
+from gpudiag.drafter.train import Plan, train
 from gpudiag.model.replay import Replay, Text
 from gpudiag.rules.drafter import replayed
 from tests.drafter import tiny
@@ -110,3 +112,16 @@ def test_long_texts_are_replayed_with_a_shorter_view(pair: Pair) -> None:
     assert replayed_rounds(pair, pair.draft(), texts, healthy_only=True).contexts == ()
     short = tuple(Text(ids=t.ids[:383], prompt=t.prompt) for t in texts)
     assert replayed_rounds(pair, pair.draft(), short).contexts == ()
+
+
+def test_a_drafter_of_all_ids_has_no_map(pair: Pair, tmp_path: Path) -> None:
+    plan = Plan(
+        target=str(pair.target), out=tmp_path, dialects=("vllm",), steps=2, batch=8, context=64, vocabulary=tiny.VOCABULARY,
+        device="cpu",
+    )  # fmt: skip
+    draft = Path(train(plan, pair.texts, python=pair.python, progress=quiet).drafters["vllm"])
+    names = {t.name for t in drafter_files.drafter(str(draft), None).tensors}
+    assert "lm_head.weight" in names
+    assert not {"d2t", "t2d"} & names
+    assert {"d2t", "t2d"} <= {t.name for t in drafter_files.drafter(str(pair.draft()), None).tensors}
+    assert replayed_rounds(pair, draft, pair.texts[:3], healthy_only=True).covered == 1.0

@@ -28,7 +28,7 @@ say "unpacked: $(du -sh "$work/site" | cut -f1)"
 case $skip in *" loop "*) ;; *)
     say "generate, extract, train, serve, measure, replay"
     (timeout -k 10 "${LOOP_S:-420}" python3 -m tests.servers.drafter_loop --engine sglang --python "$python" --target "$model/target" \
-        --out "$work/loop" --force --ready 260 --concurrency 32 --steps 3000 --minutes "${MINUTES:-1}" -- "${options[@]}" 2>&1 | cut -c1-3000
+        --out "$work/loop" --force --ready 260 --concurrency 32 --steps 3000 --minutes "${MINUTES:-0.5}" -- "${options[@]}" 2>&1 | cut -c1-3000
     say "loop: status ${PIPESTATUS[0]}"
     keep loop) &
     loop=$!

@@ -256,7 +256,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=160, help="of an answer (default 160)")
     parser.add_argument("--concurrency", type=int, default=16, help="answers at a time (default 16)")
     parser.add_argument("--steps", type=int, default=800, help="of the training (default 800)")
-    parser.add_argument("--minutes", type=float, default=8.0, help="that the training may take (default 8)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="that the training may take (default 5)")
     parser.add_argument("--device", default="auto", help="where torch computes (default auto)")
     parser.add_argument("--force", action="store_true", help="start in spite of what the checks find")
     parser.add_argument("--lock", type=Path, help="file that is locked while a server runs")

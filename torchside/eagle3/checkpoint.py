@@ -56,7 +56,8 @@ def save_drafter(directory, dialect, drafter, used, target, request):
     layer = "midlayer." if dialect == "sglang" else _LAYER
     dtype = target.dtype
     tensors = {n.replace(_LAYER, layer): w.detach().to(dtype) for n, w in drafter.weights.items() if n != "d2t"}
-    if "d2t" in drafter.weights:
+    # A drafter with all of the target's ids maps none, and vLLM does not load one that does (0.31).
+    if "d2t" in drafter.weights and len(used) != target.vocabulary:
         known = torch.zeros(target.vocabulary, dtype=torch.bool)
         known[used.cpu()] = True
         tensors["d2t"], tensors["t2d"] = drafter.weights["d2t"].cpu(), known

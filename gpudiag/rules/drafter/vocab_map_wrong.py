@@ -8,10 +8,12 @@ from typing import Final
 from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Culprit, Evidence, Finding
-from gpudiag.rules.drafter.pair import Pair, pair
+from gpudiag.model.reading import Ok
+from gpudiag.rules.drafter.pair import Pair, engines, pair
 from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped
-from gpudiag.rules.preflight.words import listing, plural
+from gpudiag.rules.preflight.words import listing, plural, version
 
+_REFUSED_SINCE: Final = (0, 31)
 _SYMPTOM: Final = "until then no draft is accepted, and an id beyond the vocabulary is an illegal memory access"
 
 
@@ -24,7 +26,10 @@ def evaluate(facts: Facts) -> Answer:
     size = both.drafter.config.draft_vocab_size or both.drafter.config.vocab_size
     ends = [t.text or str(t.id) for t in both.drafter.outside if t.ends]
     without = f"; without {listing(ends)}, so the end of an answer is never drafted" if ends else ""
-    return found([*_faults(both), *_outside(both)], passed(f"{size} of {both.drafter.config.vocab_size} target ids{without}"))
+    return found(
+        [*_faults(both), *_needless(facts, both), *_outside(both)],
+        passed(f"{size} of {both.drafter.config.vocab_size} target ids{without}"),
+    )
 
 
 def _outside(both: Pair) -> Iterator[Finding]:
@@ -67,6 +72,28 @@ def _faults(both: Pair) -> Iterator[Finding]:
         )
     yield from _form(both)
     yield from _map_faults(both)
+
+
+def _needless(facts: Facts, both: Pair) -> Iterator[Finding]:
+    """A map in a drafter that has all of the target's ids.
+
+    VLLM's classes have a place for one only where the two vocabularies differ in size, and their loader refuses a weight that has
+    no place (model_executor/models/llama_eagle3.py, 0.31 and 0.32). SGLang applies it and changes nothing.
+    """
+    config = both.drafter.config
+    whole = both.target.vocab_size if both.target is not None and both.target.vocab_size else config.vocab_size
+    if "vllm" not in engines(facts) or both.ending("d2t") is None or config.draft_vocab_size not in (None, whole):
+        return
+    installed = facts.install.value.environment if isinstance(facts.install, Ok) else None
+    package = installed.value.distribution("vllm") if isinstance(installed, Ok) else None
+    if package is not None and version(package.version) < _REFUSED_SINCE:
+        return
+    yield _make(
+        both,
+        "The drafter has all of the target's ids and a map d2t all the same: vLLM does not load it",
+        seen("checkpoint", f"d2t for a draft vocabulary of {whole}, which is the target's")[0],
+        "take d2t and t2d out of the file: no id has to be mapped",
+    )
 
 
 def _form(both: Pair) -> Iterator[Finding]:
