@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpudiag.collect import procfs
@@ -50,9 +53,15 @@ class Mount(NamedTuple):
         return self.fs_type not in _NETWORK and not self.fs_type.startswith("fuse")
 
 
-def read_mounts(pid: int | str) -> dict[int, Mount]:
+def read_mounts(pid: int | str) -> Mapping[int, Mount]:
     """The mounts in the mount namespace and root of `pid`, by mount id. Raises OSError."""
-    return parse_mountinfo(procfs.read_all(f"/proc/{pid}/mountinfo", _LIMIT))
+    return _known(procfs.read_all(f"/proc/{pid}/mountinfo", _LIMIT))
+
+
+@lru_cache(maxsize=4)
+def _known(raw: bytes) -> Mapping[int, Mount]:
+    """All processes of a server show the same text."""
+    return MappingProxyType(parse_mountinfo(raw))
 
 
 def parse_mountinfo(raw: bytes) -> dict[int, Mount]:
