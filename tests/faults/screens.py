@@ -1,8 +1,10 @@
-"""Whether the terminal interface says what the command without it says: of each recording and each log of the corpus.
+"""Whether the terminal interface says what is said without it: of each recording, each log and each launch of the corpus.
 
     python -m tests.faults.screens FILE...
+    python -m tests.faults.screens --run DIRECTORY
 
-prints, as JSON, the rows that `gpudiag explain FILE... --tui` draws on a screen of 80x24, title first.
+prints, as JSON, the rows that `gpudiag explain FILE... --tui` draws on a screen of 80x24, title first, or those with which
+`gpudiag launch` shows its run, once a verdict stands there.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 
 from gpudiag.cli import main, watch
 from gpudiag.tui import entry
@@ -25,10 +28,11 @@ from gpudiag.tui.app import GpudiagApp
 from gpudiag.tui.lines import Lines
 from gpudiag.tui.sources import Source
 from tests.cli.programs import environment
-from tests.faults import logs, recorded
+from tests.faults import launched, logs, recorded
 from tests.faults.asking import LIMIT_S, NOTHING, printed
 from tests.faults.case import Culprit, Fault, Report, Staged, Variation
 
+VERDICT_S = 30.0
 _PATH_END = 24
 """Characters of a path by which it is recognised: a row cuts it at its beginning."""
 STATES = {"hung": "HUNG", "slow": "SLOW", "idle": "IDLE", "serving": "SERVING", "starting": "STARTING", "crashed": "CRASHED"}
@@ -89,8 +93,11 @@ def screen(arguments: tuple[str, ...]) -> list[str]:
 
 def both(arguments: tuple[str, ...]) -> Report:
     """An error, with what differs, if the screen says otherwise than the report."""
-    different = differences(screen(arguments[1:]), printed(arguments))
-    said = {"severity": "error", "title": f"not on the screen: {', '.join(different)}"} if different else {}
+    return answer(differences(screen(arguments[1:]), printed(arguments)))
+
+
+def answer(missing: list[str]) -> Report:
+    said = {"severity": "error", "title": f"not on the screen: {', '.join(missing)}"} if missing else {}
     return {"verdict": {**NOTHING, **said}, "findings": []}
 
 
@@ -105,33 +112,66 @@ def on_screen(fault: Fault) -> Fault:
     return Fault(name=f"screen-{fault.name}", planted=fault.planted, code=None, ground="screen", stage=stage)
 
 
-SCREENS = tuple(
-    on_screen(fault) for part in (recorded, logs) for fault in (*part.FAULTS, *part.LOOK_ALIKES, *getattr(part, "UNDECIDED", ()))
+def on_screen_of_run(fault: Fault) -> Fault:
+    """The same for a server under the supervisor: its sentence has the code and the title of its report."""
+
+    @contextmanager
+    def stage(vary: Variation) -> Iterator[Staged]:
+        with fault.stage(vary) as staged:
+            assert staged.ask is not None
+            supervisor = staged.ask
+
+            def compared(arguments: tuple[str, ...]) -> Report:
+                verdict = supervisor(arguments)["verdict"]
+                head = _head(screen(("--run", str(vary.directory / "run")))[1:])
+                wanted = f"{verdict['code']} {verdict['title']}"
+                return answer([] if "".join(wanted.split()) in head else [wanted])
+
+            yield Staged(staged.arguments, Culprit(), compared)
+
+    return Fault(name=f"screen-{fault.name}", planted=fault.planted, code=None, ground="screen", stage=stage, live=True)
+
+
+SCREENS = (
+    *(on_screen_of_run(fault) for fault in launched.FAULTS if fault.live),
+    *(
+        on_screen(fault)
+        for part in (recorded, logs)
+        for fault in (*part.FAULTS, *part.LOOK_ALIKES, *getattr(part, "UNDECIDED", ()))
+    ),
 )
 
 
 def drawn(source: Source) -> list[str]:
-    """The title and the rows of the first screen, once everything of the source was taken."""
+    """The title and the rows of the first screen: of a source that ends once all was taken, of a live one with a verdict."""
 
     async def read() -> list[str]:
         app = GpudiagApp(source)
         async with app.run_test(size=(80, 24)) as pilot:
-            await _all_taken(pilot)
-            title, body = (app.query_one(f"#{name}", Lines).drawn.rows for name in ("title", "body"))
-            return ["".join(text for text, _ in row).rstrip() for row in (*title[:1], *body)]
+            deadline = time.monotonic() + VERDICT_S
+            while not _complete(source, _rows(app)) and time.monotonic() < deadline:
+                await pilot.pause(0.02)
+            await pilot.pause()
+            return _rows(app)
 
     return asyncio.run(read())
 
 
-async def _all_taken(pilot: Pilot[int]) -> None:
-    while any(thread.name == "reader" for thread in threading.enumerate()):
-        await pilot.pause(0.02)
-    await pilot.pause()
+def _complete(source: Source, rows: list[str]) -> bool:
+    if source.live:
+        return any("GPD" in row for row in rows)
+    return not any(thread.name == "reader" for thread in threading.enumerate())
+
+
+def _rows(app: GpudiagApp) -> list[str]:
+    title, body = (app.query_one(f"#{name}", Lines).drawn.rows for name in ("title", "body"))
+    return ["".join(text for text, _ in row).rstrip() for row in (*title[:1], *body)]
 
 
 def run(source: Source, **_: object) -> int:
     """In place of a terminal."""
     print(json.dumps(drawn(source)))
+    source.stop()
     return 0
 
 
@@ -139,4 +179,5 @@ if __name__ == "__main__":
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entry, "run", run)
         patch.setattr(watch, "fits", lambda: True)
-        sys.exit(main.run(["explain", *sys.argv[1:], "--tui"]))
+        given = sys.argv[1:]
+        sys.exit(entry.open_run(Path(given[1])) if given[0] == "--run" else main.run(["explain", *given, "--tui"]))
