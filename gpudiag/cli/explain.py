@@ -16,6 +16,7 @@ from typing import Final
 import click
 
 from gpudiag import __version__
+from gpudiag.cli import watch
 from gpudiag.cli.exits import exit_code_of
 from gpudiag.cli.output import Output, emit, output_options, say
 from gpudiag.errors import ExitCode, NoTargetError, UsageError
@@ -48,6 +49,8 @@ def explain(*, files: tuple[str, ...], tui: bool, output: Output) -> int:
     Logs and dumps that are given together are taken as those of one server, its nodes and ranks: one report. Each recording
     gives its own report, and with logs of the same server one for both. JSON is an array if there are several.
     """
+    if tui and len(files) == 1 and (directory := Path(files[0])).is_dir() and _is_run(directory):
+        return watch.run(directory, output)
     given = sort_out(files)
     if tui:
         return _show(given, output)
@@ -80,8 +83,6 @@ def explain(*, files: tuple[str, ...], tui: bool, output: Output) -> int:
 
 def _show(given: Given, output: Output) -> int:
     """One recording, or the logs of one server, in the terminal interface."""
-    from gpudiag.cli import watch
-
     if len(given.recordings) + bool(given.logs) != 1:
         raise UsageError("--tui shows one recording, or the logs of one server", help="gpudiag explain FILE --tui")
     if given.recordings:
@@ -145,13 +146,32 @@ def _check_stdin() -> None:
 
 
 def _from_directory(folder: str, given: Given) -> None:
-    """Recordings in a directory are taken out; what else lies there is for the reader of logs, which leaves models alone."""
+    """Recordings in a directory are taken out; what else lies there is for the reader of logs, which leaves models alone.
+
+    Of the directory of a run, which holds every look of its supervisor, the one that counts is taken.
+    """
+    from gpudiag.launch.kept import kept_of
     from gpudiag.logs.read import find_files, is_text
+
+    kept = kept_of(Path(folder))
+    if kept is not None:
+        if kept.recording is not None and _is_recording(str(kept.recording)):
+            given.recordings.append(kept.recording)
+        given.logs.extend(map(str, kept.logs))
+        if kept.others:
+            say(f"{kept.others} other looks at this server lie in {folder}/evidence: gpudiag explain reads each by its name")
+        return
 
     files = find_files(folder)
     recordings = [f for f in files if f.endswith(SUFFIX) and _is_recording(f)]
     given.recordings.extend(map(Path, recordings))
     given.logs.extend([folder] if not recordings else [f for f in files if f not in recordings and is_text(f)])
+
+
+def _is_run(directory: Path) -> bool:
+    from gpudiag.launch.run_directory import RunDirectory
+
+    return RunDirectory(directory).manifest() is not None
 
 
 def _is_recording(file: str) -> bool:

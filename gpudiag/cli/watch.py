@@ -83,6 +83,14 @@ def recording(file: Path, output: Output) -> int:
     return _show(read, output)
 
 
+def run(directory: Path, output: Output) -> int:
+    """Show a server that `gpudiag launch` started, or what is left of it. Raises UsageError without a terminal."""
+    _must_fit()
+    from gpudiag.tui import entry
+
+    return entry.open_run(directory, plain=plain(output), no_color=output.color == "never")
+
+
 def told(reports: Sequence[Report], facts: LogFacts, output: Output) -> int:
     """Show what logs say."""
 
@@ -95,9 +103,13 @@ def told(reports: Sequence[Report], facts: LogFacts, output: Output) -> int:
 
 
 def _show(read: Callable[[], Sequence[Frame]], output: Output) -> int:
-    if not fits():
-        raise UsageError("--tui needs a terminal", help="leave --tui out, and the report comes as text")
+    _must_fit()
     from gpudiag.tui import entry
     from gpudiag.tui.sources import Kept
 
     return entry.run(Kept(read), plain=plain(output), no_color=output.color == "never")
+
+
+def _must_fit() -> None:
+    if not fits():
+        raise UsageError("--tui needs a terminal", help="leave --tui out, and the report comes as text")

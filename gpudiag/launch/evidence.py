@@ -24,7 +24,7 @@ from gpudiag.collect.options import LookOptions
 from gpudiag.errors import GpudiagError, RecordingError
 from gpudiag.files import replace_file
 from gpudiag.launch.kernel_messages import kernel_messages
-from gpudiag.launch.run_directory import EVIDENCE, RunDirectory
+from gpudiag.launch.run_directory import ARMED, EVIDENCE, KERNEL_LOG, RECORDING, REPORT_JSON, REPORT_TEXT, RunDirectory
 from gpudiag.logs.facts import read_facts
 from gpudiag.model.log import ServerLog
 from gpudiag.model.report import Report
@@ -38,13 +38,7 @@ from gpudiag.session import pipeline, record
 Why = Literal["process-died", "process-stopped", "quiet", "silent", "unanswered", "ready", "ended"]
 """What the supervisor noticed. It is no verdict."""
 
-RECORDING: Final = "server.gpudiag"
-REPORT_JSON: Final = "report.json"
-REPORT_TEXT: Final = "report.txt"
-KERNEL_LOG: Final = "kernel.log"
 FLIGHT: Final = "flight"
-ARMED: Final = ("nccl", "stacks")
-"""Directories of a run in which the server leaves text of its own, where that was armed."""
 _MOST_DUMP_BYTES: Final = 256 << 20
 
 

@@ -14,9 +14,8 @@ from typing import Final
 import msgspec
 
 from gpudiag.errors import ExitCode
-from gpudiag.launch.evidence import REPORT_TEXT
 from gpudiag.launch.kernel import open_pidfd
-from gpudiag.launch.run_directory import RunDirectory
+from gpudiag.launch.run_directory import REPORT_TEXT, RunDirectory
 from gpudiag.launch.start import Started
 from gpudiag.launch.status import DOING, size
 from gpudiag.model.decoding import decode_json

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from gpudiag import config
+from gpudiag.doctor.reads import bounded
 from gpudiag.errors import UsageError
 from gpudiag.files import replace_file
 from gpudiag.model.decoding import decode_json
@@ -29,6 +30,13 @@ SERVER_LOG: Final = "server.log"
 EVENTS_LOG: Final = "events.log"
 SUPERVISOR_LOG: Final = "supervisor.log"
 EVIDENCE: Final = "evidence"
+RECORDING: Final = "server.gpudiag"
+REPORT_JSON: Final = "report.json"
+REPORT_TEXT: Final = "report.txt"
+KERNEL_LOG: Final = "kernel.log"
+"""Files of one directory below `evidence`."""
+ARMED: Final = ("nccl", "stacks")
+"""Directories of a run in which the server leaves text of its own, where that was armed."""
 PROGRESS_BYTES: Final = 8 << 10
 """Four times what a run with all phases and a long sentence takes; what is left holds blanks."""
 MAX_FILE_BYTES: Final = 4 << 20
@@ -119,8 +127,7 @@ def _written_over(path: Path, data: bytes) -> bool:
 
 def _read(path: Path, kind: type[T]) -> T | None:
     try:
-        with open(path, "rb") as file:
-            return decode_json(file.read(MAX_FILE_BYTES), kind)
+        return decode_json(bounded(path, MAX_FILE_BYTES), kind)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

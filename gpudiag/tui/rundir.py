@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpudiag.collect import procfs
+from gpudiag.doctor.reads import bounded
 from gpudiag.errors import UsageError
 from gpudiag.launch.run_directory import MANIFEST, MAX_FILE_BYTES, PROGRESS
 from gpudiag.model.report import REPORT_SCHEMA, Report
@@ -80,21 +81,27 @@ def read_report(directory: Path, run: Run) -> Report | None:
 
 def _read(path: Path, kind: type[T]) -> T | None:
     """None for a file that is not there yet. Raises UsageError for one that is not what it should be."""
+    found = _decoded(path, kind)
+    if isinstance(found, Exception):
+        # On a full disk progress.json is written over in place: it may have been read half-way through that.
+        found = _decoded(path, kind)
+    if isinstance(found, Exception):
+        raise UsageError(f"{path} is damaged, or of another version of gpudiag", help="start the server again") from found
+    if found is not None and found.schema not in (RUN_SCHEMA, REPORT_SCHEMA):
+        raise UsageError(f"{path} was written by another version of gpudiag", help="pip install --upgrade gpudiag")
+    return found
+
+
+def _decoded(path: Path, kind: type[T]) -> T | Exception | None:
+    """What is wrong with it, where it does not hold what it should. Raises UsageError if it cannot be read."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return msgspec.json.decode(bounded(path, MAX_FILE_BYTES), type=kind)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", help=f"ls -l {path}") from error
-    with open(handle, "rb") as file:
-        data = file.read(MAX_FILE_BYTES)
-    try:
-        found = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise UsageError(f"{path} is damaged, or of another version of gpudiag", help="start the server again") from error
-    if found.schema not in (RUN_SCHEMA, REPORT_SCHEMA):
-        raise UsageError(f"{path} was written by another version of gpudiag", help="pip install --upgrade gpudiag")
-    return found
+        return error
 
 
 def _tail(path: Path) -> tuple[str, ...]:

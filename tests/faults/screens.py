@@ -113,7 +113,10 @@ def on_screen(fault: Fault) -> Fault:
 
 
 def on_screen_of_run(fault: Fault) -> Fault:
-    """The same for a server under the supervisor: its sentence has the code and the title of its report."""
+    """The same for a server under the supervisor: its sentence has the code and the title of its report.
+
+    `gpudiag explain` of its directory, which holds every look, must come to the same too.
+    """
 
     @contextmanager
     def stage(vary: Variation) -> Iterator[Staged]:
@@ -122,10 +125,12 @@ def on_screen_of_run(fault: Fault) -> Fault:
             supervisor = staged.ask
 
             def compared(arguments: tuple[str, ...]) -> Report:
-                verdict = supervisor(arguments)["verdict"]
-                head = _head(screen(("--run", str(vary.directory / "run")))[1:])
+                verdict, run = supervisor(arguments)["verdict"], str(vary.directory / "run")
                 wanted = f"{verdict['code']} {verdict['title']}"
-                return answer([] if "".join(wanted.split()) in head else [wanted])
+                missing = [] if "".join(wanted.split()) in _head(screen(("--run", run))[1:]) else [wanted]
+                explained = printed(("explain", run))["verdict"]
+                same = [explained[key] == verdict[key] for key in ("code", "title")]
+                return answer([*missing, *([] if all(same) else [f"{wanted} by explain: {explained['title']}"])])
 
             yield Staged(staged.arguments, Culprit(), compared)
 
