@@ -3,10 +3,10 @@
 
     python3 -m tests.gpu.drafter --python P --site DIRECTORY --model DIRECTORY --out DIRECTORY [-- ENGINE OPTIONS]
 
-Three servers side by side: the drafter of --model (target and draft) as it is, whose acceptance is gone beyond about 300 tokens;
-one whose config.json has each layer one too late; and one for which SGLang itself is changed to give the drafter another
-embedding. --site holds the sglang package that P imports. What was said goes to --out, the
-table is printed, and it exits with 1 if a verdict is not the expected one.
+Five servers side by side: the drafter of --model (target and draft) as it is, whose acceptance is gone beyond about 300 tokens;
+one whose config.json has each layer one too late; one that feeds back the state after the norm; one without its map of ids; and
+one for which SGLang itself is changed to give the drafter another embedding. --site holds the sglang package that P imports. What
+was said goes to --out, the table is printed, and it exits with 1 if a verdict is not the expected one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.servers.drafter_loop import HELD_OUT, Loop, prompts_of, write_prompts
+from tests.servers.weights import clear
 
 SHORT, MEASURED, LONG = 128, 450, 700
 """Tokens of an answer: within what the drafter was trained on, beyond it (one at a time takes long), and far beyond."""
+IDS: Final = "eagle_aux_hidden_state_layer_ids"
 SHARES: Final = "        self.model.embed_tokens.weight = embed\n"
 SHARES_ANOTHER: Final = (
     "        other = torch.randperm(len(embed), generator=torch.Generator().manual_seed(0)).to(embed.device)\n"
@@ -37,6 +39,8 @@ EXPECTED: Final[dict[str, set[str | None]]] = {
     "intact/measure-long": {"GPD612"},
     "intact/replay": {None},
     "layers/replay": {"GPD602"},
+    "feedback/replay": {"GPD608"},
+    "vocabulary/replay": {"GPD603"},
     "embedding/replay": {"GPD610"},
 }
 """The code of the verdict; None: no finding."""
@@ -101,14 +105,25 @@ class Served:
         print(json.dumps(self.rows[-1]), flush=True)
 
 
-def shifted(draft: Path, place: Path) -> Path:
-    """A copy of a drafter that says each layer one too late."""
+def copy_of(draft: Path, place: Path, **numbers: Any) -> Path:
+    """A copy of a drafter with these entries in its config.json."""
     shutil.copytree(draft, place, dirs_exist_ok=True, copy_function=shutil.copyfile)
-    config = json.loads((place / "config.json").read_text())
-    layers = config["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
-    config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = [i + 1 for i in layers]
     place.chmod(0o755)
-    (place / "config.json").write_text(json.dumps(config))
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | numbers))
+    return place
+
+
+def one_layer_late(draft: Path) -> dict[str, Any]:
+    """The entry that says of each layer the one after it."""
+    told = json.loads((draft / "config.json").read_text())["eagle_config"]
+    return {"eagle_config": told | {IDS: [i + 1 for i in told[IDS]]}}
+
+
+def unmapped(draft: Path, place: Path) -> Path:
+    """A copy whose draft ids are taken for target ids."""
+    copy_of(draft, place)
+    clear(place / "model.safetensors", "d2t")
     return place
 
 
@@ -133,7 +148,7 @@ def main() -> int:
     parser.add_argument("--site", type=Path, required=True)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--ready", type=float, default=150.0, help="seconds that a start may take (default 150)")
+    parser.add_argument("--ready", type=float, default=200.0, help="seconds that a start may take (default 200)")
     parser.add_argument("engine_options", nargs="*", help="for SGLang, behind --")
     options = parser.parse_args()
     options.engine, options.lock, options.force, options.limit = "sglang", None, True, 120.0
@@ -144,7 +159,9 @@ def main() -> int:
     planted = other_embedding(options.site, Path(options.interpreter), options.out / "planted")
     servers = [
         Served(options, "intact", python, draft, 8481),
-        Served(options, "layers", python, shifted(draft, options.out / "shifted"), 8581),
+        Served(options, "layers", python, copy_of(draft, options.out / "late", **one_layer_late(draft)), 8581),
+        Served(options, "feedback", python, copy_of(draft, options.out / "normed", norm_output=True), 8781),
+        Served(options, "vocabulary", python, unmapped(draft, options.out / "unmapped"), 8881),
         Served(options, "embedding", planted, draft, 8681),
     ]
     threads = [threading.Thread(target=server.ask) for server in servers]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The drafter on one GPU: the whole loop with a real SGLang, then a drafter that loses long texts, and two that are served wrong.
+# The drafter on one GPU: the whole loop with a real SGLang, then a drafter that loses long texts, and four that are served wrong.
 #
 #   tests/gpu/drafter.sh OUT ARCHIVE
 #

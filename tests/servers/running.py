@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -205,15 +204,6 @@ def damage_package(engine: Engine, module: str, directory: Path, change: Callabl
     file.write_text(text, "utf-8")
     (directory / OVERLAY).symlink_to(overlay)
     return overlay
-
-
-def rename_weight(file: Path, old: str, new: str) -> None:
-    """Rename a tensor in a safetensors file: its header is JSON behind eight bytes of length, padded with blanks."""
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = data[8 : 8 + length].replace(f'"{old}"'.encode(), f'"{new}"'.encode()).rstrip()
-    header = header.ljust(-(-len(header) // 8) * 8)
-    file.write_bytes(struct.pack("<Q", len(header)) + header + data[8 + length :])
 
 
 def stop(pid: int) -> float:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpudiag.cli import main
+from gpudiag.model.replay import DraftCounts
 from tests.servers import environments
 from tests.servers.running import Bench, server
+from tests.servers.weights import rotate_rows
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
 
@@ -49,18 +51,7 @@ def test_a_damaged_drafter_is_not_called_healthy(bench: Bench, capsys: pytest.Ca
     rotate_rows(damaged / "model.safetensors", "lm_head.weight")
     report = replayed(bench, damaged, capsys)
     assert report["replay"]["measured"]["at"][0] <= 2
-    assert report["replay"]["replayed"]["length"] == 2.0
+    assert msgspec.convert(report["replay"]["replayed"], DraftCounts).length == 2.0
     assert report["verdict"]["code"] == "GPD605"
     assert "not to be told apart" in report["verdict"]["title"]
     assert report["verdict"]["confidence"] == "weak"
-
-
-def rotate_rows(file: Path, name: str) -> None:
-    """Move each row of a tensor one place on, in its safetensors file."""
-    data = bytearray(file.read_bytes())
-    (length,) = struct.unpack("<Q", data[:8])
-    entry = json.loads(data[8 : 8 + length])[name]
-    first, last = (8 + length + at for at in entry["data_offsets"])
-    row = (last - first) // entry["shape"][0]
-    data[first:last] = data[last - row : last] + data[first : last - row]
-    file.write_bytes(data)

@@ -16,7 +16,8 @@ import pytest
 from gpudiag.model.metrics import acceptance, speculation_between
 from gpudiag.model.run import RunProgress
 from gpudiag.session.load import load
-from tests.servers.running import SOON_S, Bench, Server, damage_package, rename_weight, server, stop
+from tests.servers.running import SOON_S, Bench, Server, damage_package, server, stop
+from tests.servers.weights import rename_weight
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
 
