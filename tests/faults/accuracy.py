@@ -32,11 +32,21 @@ ENOUGH = 0.95
 CONFIDENCES = ("proven", "strong", "weak")
 
 
+class NotPlantedError(Exception):
+    """An entry could not be staged, so that gpudiag was not asked."""
+
+
 def ask(fault: Fault, number: int, rng: random.Random) -> Answer:
-    """Plant it, ask gpudiag, and end what was started. That no report comes is an answer, and a wrong one."""
+    """Plant it, ask gpudiag, and end what was started. That no report comes is an answer, and a wrong one.
+
+    Raises NotPlantedError.
+    """
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpudiag-fault-")))
-        staged = stack.enter_context(fault.stage(Variation(number, rng, directory)))
+        try:
+            staged = stack.enter_context(fault.stage(Variation(number, rng, directory)))
+        except Exception as error:
+            raise NotPlantedError(f"{fault.name}: {str(error).partition(chr(10))[0]}") from error
         began = time.perf_counter()
         try:
             report = (staged.ask or printed)(staged.arguments)
@@ -54,12 +64,17 @@ def can_run(fault: Fault) -> bool:
     return True
 
 
-def collect(faults: Sequence[Fault], runs: int, seed: int, jobs: int = 1) -> Iterator[Answer]:
-    """All answers, run by run. With several jobs the times say how busy the machine was."""
+def collect(faults: Sequence[Fault], runs: int, seed: int, jobs: int = 1) -> Iterator[Answer | NotPlantedError]:
+    """All answers, run by run; what could not be planted is tried once more. With several jobs the times say less."""
 
-    def one(turn: tuple[int, Fault]) -> Answer:
+    def one(turn: tuple[int, Fault]) -> Answer | NotPlantedError:
         number, fault = turn
-        return ask(fault, number, random.Random(f"{seed}/{number}/{fault.name}"))  # noqa: S311, repeatable, not secret
+        for attempt in ("", "/again"):
+            try:
+                return ask(fault, number, random.Random(f"{seed}/{number}/{fault.name}{attempt}"))  # noqa: S311
+            except NotPlantedError as error:
+                failed = error
+        return failed
 
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(one, [(number, fault) for number in range(runs) for fault in faults])
@@ -178,6 +193,7 @@ def table(found: dict[str, Any]) -> str:
         if spent:
             lines.append(f"{how}: median {spent['median']:.2f} s, p95 {spent['p95']:.2f} s, most {spent['most']:.2f} s")
     lines += [f"not run here: {name}" for name in found["skipped"]]
+    lines += [f"not planted: {why}" for why in found.get("not_planted", ())]
     lines += [f"not right: {json.dumps(wrong)}" for wrong in found["wrong"]]
     return "\n".join(lines)
 
@@ -185,7 +201,7 @@ def table(found: dict[str, Any]) -> str:
 def passed(found: dict[str, Any]) -> bool:
     faults = found["faults"]
     enough = all(faults[key] is None or faults[key] >= ENOUGH for key in ("code", "culprit"))
-    return enough and not any(found[key]["false_errors"] for key in QUIET)
+    return enough and not any(found[key]["false_errors"] for key in QUIET) and not found.get("not_planted")
 
 
 def main() -> int:
@@ -204,12 +220,16 @@ def main() -> int:
         if (options.only in fault.name or options.only == fault.code) and not (options.recorded and fault.live)
     ]
     skipped = [fault.name for fault in wanted if not can_run(fault)]
-    answers = []
+    print(f"seed {seed}", file=sys.stderr)
+    answers, unplanted = [], []
     for answer in collect([f for f in wanted if can_run(f)], options.runs, seed, options.jobs):
+        if isinstance(answer, NotPlantedError):
+            unplanted.append(str(answer))
+            continue
         answers.append(answer)
         if not answer.is_right:
             print(f"not right: {answer.fault.name}: {told(answer)['said']}", file=sys.stderr, flush=True)
-    found = figures(answers, skipped, options.runs, seed)
+    found = figures(answers, skipped, options.runs, seed) | {"not_planted": unplanted}
     print(json.dumps(found, indent=1) if options.json else table(found))
     return 0 if passed(found) else 1
 
