@@ -1,10 +1,12 @@
 """Whether watching a serving vLLM does it any harm: failed requests, tokens a second, threads seen stopped, growth of gpudiag.
 
-    python -m tests.harm.serving --vllm VENV --model DIR [--pairs 4] [--leg 60] [--minutes 10] [--attaches 200]
+    python -m tests.harm.serving --vllm VENV --model DIR [--rounds 4] [--leg 30] [--minutes 10] [--attaches 200]
     python -m tests.harm.serving --pid PID --url http://127.0.0.1:8000 --name MODEL ...
 
-Clients ask for completions all the time. Legs alternate: without gpudiag, watched once a second by the collector of the
-terminal interface, without, watched, as many pairs as asked for. Then one long watch, and one attach after another beside it.
+Clients ask for completions one after another, with a pause between them (--rest): a server on the CPU whose ranks wait by turning
+in a loop leaves other processes a few percent of the machine, gpudiag among them. Legs take turns: without gpudiag; beside a
+stand-in, which computes for 20 ms once a second and touches no server; watched once a second by the collector of the terminal
+interface. What the stand-in costs any process would. Then one long watch, and one attach after another beside it.
 All the time the state of every thread of the server is read over and over. Prints one JSON object (and each part to stderr as it
 ends); exits 1 if a request failed, a thread was seen stopped or traced, or the watch held more descriptors or memory at its end
 than after its first minute.
@@ -44,14 +46,23 @@ MORE_FDS = 2
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """Student's t for two-sided 95 %, by degrees of freedom."""
 SAMPLE_EVERY_S = 0.003
+KINDS = ("free", "stand-in", "watched")
+STAND_IN = """
+import time
+while True:
+    until = time.process_time() + 0.02
+    while time.process_time() < until:
+        pass
+    time.sleep(1)
+"""
 MEASURE_EVERY_S = 3.0
 
 
 class Load:
     """Clients that ask for completions, one after another, until told to stop."""
 
-    def __init__(self, url: str, name: str, clients: int) -> None:
-        self.url, self.name = url, name
+    def __init__(self, url: str, name: str, clients: int, rest_s: float) -> None:
+        self.url, self.name, self.rest_s = url, name, rest_s
         self.tokens = self.answered = 0
         self.failed: list[str] = []
         self._lock = threading.Lock()
@@ -80,6 +91,7 @@ class Load:
             with self._lock:
                 self.tokens += count
                 self.answered += 1
+            self._over.wait(self.rest_s)
 
 
 def complete(url: str, name: str, tokens: int = 32) -> int:
@@ -184,16 +196,20 @@ class Watcher:
         self.child.wait(120)
 
 
-def leg(load: Load, root: int, seconds: float, *, watched: bool) -> dict[str, Any]:
+def leg(load: Load, root: int, seconds: float, kind: str) -> dict[str, Any]:
     """Tokens a second over one leg."""
-    watcher = Watcher(root) if watched else None
+    watcher = Watcher(root) if kind == "watched" else None
+    beside = subprocess.Popen([sys.executable, "-c", STAND_IN]) if kind == "stand-in" else None
     tokens, began = load.tokens, time.monotonic()
     time.sleep(seconds)
     rate = (load.tokens - tokens) / (time.monotonic() - began)
-    found: dict[str, Any] = {"watched": watched, "tokens_per_s": round(rate, 2)}
+    found: dict[str, Any] = {"kind": kind, "tokens_per_s": round(rate, 2)}
     if watcher:
-        watcher.close()
         found["looks"] = watcher.frames
+        watcher.close()
+    if beside:
+        beside.kill()
+        beside.wait()
     return told(found)
 
 
@@ -227,14 +243,14 @@ def growth(sizes: list[tuple[float, int, float]], settled_s: float) -> dict[str,
     return {"fds": fds, "mib": round(mib, 1), "at_end_mib": round(last[-1][2], 1)}
 
 
-def change(legs: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """By how many percent a watched leg is faster than the one before it: mean of the pairs, and its 95 % interval."""
-    rates = [x["tokens_per_s"] for x in legs]
-    shares = [100 * (watched / free - 1) for free, watched in zip(rates[::2], rates[1::2], strict=True) if free]
+def change(legs: list[dict[str, Any]], kind: str) -> dict[str, Any] | None:
+    """By how many percent a leg of this kind is faster than the free one of its round: mean, and its 95 % interval."""
+    free, beside = ([x["tokens_per_s"] for x in legs if x["kind"] == k] for k in ("free", kind))
+    shares = [100 * (there / alone - 1) for alone, there in zip(free, beside, strict=True) if alone]
     if len(shares) - 1 not in T_975:
         return None
     mean, half = statistics.mean(shares), T_975[len(shares) - 1] * statistics.stdev(shares) / math.sqrt(len(shares))
-    return {"mean_percent": round(mean, 2), "interval_95": [round(mean - half, 2), round(mean + half, 2)], "pairs": len(shares)}
+    return {"mean_percent": round(mean, 2), "interval_95": [round(mean - half, 2), round(mean + half, 2)], "rounds": len(shares)}
 
 
 class Attaches:
@@ -313,16 +329,17 @@ def _answers(url: str) -> bool:
 
 def measure(root: int, url: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
     began = time.monotonic()
-    with StopSampler(root) as sampler, Load(url, name, options.clients) as load:
+    with StopSampler(root) as sampler, Load(url, name, options.clients, options.rest) as load:
         load_before = os.getloadavg()[0]
         complete(url, name)
-        legs = [leg(load, root, options.leg, watched=watched) for watched in (False, True) * options.pairs]
+        legs = [leg(load, root, options.leg, kind) for kind in KINDS * options.rounds]
         watched = watch(root, options.minutes * 60, options.attaches)
     took_s = time.monotonic() - began
     return {
         "leg_s": options.leg,
         "legs": legs,
-        "watched_against_not": change(legs),
+        "stand_in_against_free": change(legs, "stand-in"),
+        "watched_against_free": change(legs, "watched"),
         "watch": watched,
         "requests": load.answered,
         "failed": load.failed,
@@ -353,10 +370,11 @@ def main() -> int:
     parser.add_argument("--url")
     parser.add_argument("--name", default="tiny")
     parser.add_argument("--minutes", type=float, default=10.0, help="the long watch")
-    parser.add_argument("--leg", type=float, default=60.0, help="seconds of each leg")
-    parser.add_argument("--pairs", type=int, default=4, choices=range(1, 11), help="legs without gpudiag and watched")
+    parser.add_argument("--leg", type=float, default=30.0, help="seconds of each leg (default 30)")
+    parser.add_argument("--rounds", type=int, default=4, choices=range(1, 11), help="of three legs (default 4)")
+    parser.add_argument("--rest", type=float, default=0.5, help="seconds between two requests of a client (default 0.5)")
     parser.add_argument("--attaches", type=int, default=200)
-    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--clients", type=int, default=2)
     options = parser.parse_args()
     if options.pid:
         found = measure(options.pid, options.url, options.name, options)
