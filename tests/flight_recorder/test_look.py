@@ -26,8 +26,10 @@ from gpudiag.model.snapshot import Observation, Snapshot
 from gpudiag.session.load import load
 from gpudiag.session.record import save
 from gpudiag.session.redact import Redactor
+from tests.collect.helpers import state
 from tests.flight_recorder.dumps import dump, write
 from tests.support.checkout import ROOT
+from tests.support.processes import wait_until
 
 JOB = Path(__file__).parent / "programs" / "job.py"
 QUIET = LookOptions(stacks="none")
@@ -134,6 +136,7 @@ def test_a_stopped_rank_is_not_written_to(tmp_path: Path) -> None:
     with job(tmp_path) as (root, _, second):
         os.kill(second, signal.SIGSTOP)
         try:
+            wait_until(lambda: state(second) == "T", "the rank is stopped")
             seen = look([root], ASK)
         finally:
             os.kill(second, signal.SIGCONT)

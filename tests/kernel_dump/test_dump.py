@@ -27,7 +27,9 @@ from gpudiag.session import kernels
 from gpudiag.session.load import load
 from gpudiag.session.pipeline import servers_of
 from gpudiag.session.record import save
+from tests.collect.helpers import state
 from tests.support.checkout import ROOT
+from tests.support.processes import wait_until
 
 PROGRAMS = Path(__file__).parent / "programs"
 LIGHT = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_abort"
@@ -216,6 +218,7 @@ def test_a_stopped_rank_is_not_asked(tmp_path: Path) -> None:
     with server(tmp_path) as (root, first, second):
         os.kill(second, signal.SIGSTOP)
         try:
+            wait_until(lambda: state(second) == "T", "the rank is stopped")
             observation = Observation(snapshots=(look([root], QUIET),))
             (found,) = servers_of(observation)
             plan = kernels.plan(observation, found)
