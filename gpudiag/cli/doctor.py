@@ -171,11 +171,7 @@ def _is_partial(results: tuple[CheckResult, ...], only: tuple[str, ...]) -> bool
 
 def _is_closed(facts: Facts) -> bool:
     """Whether the interpreter could not be looked into: partial where one was named."""
-    from gpudiag.model.reading import Ok
-
-    return facts.asked.python is not None and not (
-        isinstance(facts.install, Ok) and isinstance(facts.install.value.environment, Ok)
-    )
+    return facts.asked.python is not None and facts.environment is None
 
 
 def _list(checks: tuple[Check, ...], output: Output) -> int:

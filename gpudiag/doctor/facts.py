@@ -59,7 +59,7 @@ def read(asked: Asked, root: Root | None = None) -> Facts:
     if asked.active:
         gpus = machine.gpus
         facts = replace(
-            facts, active=active.run(gpus.value, _environment(facts), os.environ, asked.tests) if isinstance(gpus, Ok) else gpus
+            facts, active=active.run(gpus.value, facts.environment, os.environ, asked.tests) if isinstance(gpus, Ok) else gpus
         )
     return replace(facts, took_s=round(time.perf_counter() - started, 3))
 
@@ -112,11 +112,6 @@ def _named(path: str | None) -> str:
     if not os.path.isdir(name):
         raise FileNotFoundError(2, "no such directory", name)
     return name
-
-
-def _environment(facts: Facts) -> Environment | None:
-    found = facts.install.value.environment if isinstance(facts.install, Ok) else None
-    return found.value if isinstance(found, Ok) else None
 
 
 def _with_install(facts: Facts, python: str) -> Facts:

@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from gpudiag.model.build import SourceTree
 from gpudiag.model.flags import FlagTable
-from gpudiag.model.install import Install
+from gpudiag.model.install import Environment, Install
 from gpudiag.model.library import Library
 from gpudiag.model.modelfiles import Drafter, ModelFiles
-from gpudiag.model.reading import NOT_ASKED, Reading
+from gpudiag.model.reading import NOT_ASKED, Ok, Reading
 
 FACTS_SCHEMA: Final = "gpudiag.facts/1"
 
@@ -326,3 +326,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     """The options that the installed engine takes."""
     took_s: float = 0.0
     schema: str = FACTS_SCHEMA
+
+    @property
+    def environment(self) -> Environment | None:
+        """The interpreter of `install` and what is installed in it; None where that was not asked for or could not be read."""
+        found = self.install.value.environment if isinstance(self.install, Ok) else None
+        return found.value if isinstance(found, Ok) else None

@@ -53,7 +53,7 @@ def engines(facts: Facts) -> tuple[ServedBy, ...]:
     if facts.asked.engine is not None:
         return (facts.asked.engine,)
     known: tuple[ServedBy, ...] = ("sglang", "vllm")
-    environment = facts.install.value.environment if isinstance(facts.install, Ok) else None
-    if not isinstance(environment, Ok):
+    environment = facts.environment
+    if environment is None:
         return known
-    return tuple(name for name in known if (p := environment.value.package(name)) is not None and p.origin) or known
+    return tuple(name for name in known if (p := environment.package(name)) is not None and p.origin) or known

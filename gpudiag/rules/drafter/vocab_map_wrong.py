@@ -8,7 +8,6 @@ from typing import Final
 from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Culprit, Evidence, Finding
-from gpudiag.model.reading import Ok
 from gpudiag.rules.drafter.pair import Pair, engines, pair
 from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped
 from gpudiag.rules.preflight.words import listing, plural, version
@@ -84,8 +83,7 @@ def _needless(facts: Facts, both: Pair) -> Iterator[Finding]:
     whole = both.target.vocab_size if both.target is not None and both.target.vocab_size else config.vocab_size
     if "vllm" not in engines(facts) or both.ending("d2t") is None or config.draft_vocab_size not in (None, whole):
         return
-    installed = facts.install.value.environment if isinstance(facts.install, Ok) else None
-    package = installed.value.distribution("vllm") if isinstance(installed, Ok) else None
+    package = facts.environment.distribution("vllm") if facts.environment is not None else None
     if package is not None and version(package.version) < _REFUSED_SINCE:
         return
     yield _make(

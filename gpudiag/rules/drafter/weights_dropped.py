@@ -83,8 +83,7 @@ def _no_class(both: Pair, engine: ServedBy, facts: Facts) -> Iterator[Finding]:
 
 
 def _installed(facts: Facts) -> tuple[str, ...]:
-    environment = facts.install.value.environment if isinstance(facts.install, Ok) else None
-    return tuple(p.name for p in environment.value.packages if p.origin) if isinstance(environment, Ok) else ()
+    return tuple(p.name for p in facts.environment.packages if p.origin) if facts.environment is not None else ()
 
 
 def _placed(both: Pair, engine: ServedBy, facts: Facts) -> Iterator[Finding]:

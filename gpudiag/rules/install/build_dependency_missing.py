@@ -33,12 +33,12 @@ def evaluate(facts: Facts) -> Answer:
     if not isinstance(reading, Ok):
         return skipped("no source tree named (--build)") if reading == NOT_ASKED else unread(reading)
     tree = reading.value
-    install = facts.install.value.environment if isinstance(facts.install, Ok) else None
+    environment = facts.environment
     made = [
-        *(_requirements(tree, install.value) if isinstance(install, Ok) else ()),
+        *(_requirements(tree, environment) if environment is not None else ()),
         *_headers(tree),
         *_cmake(tree, facts),
-        *_nvcc(tree, facts, install.value if isinstance(install, Ok) else None),
+        *_nvcc(tree, facts, environment),
     ]
     if not made and not isinstance(tree.missing_headers, Ok):
         return unread(tree.missing_headers)

@@ -9,7 +9,6 @@ from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
 from gpudiag.model.finding import Culprit, Finding
 from gpudiag.model.install import Built, Environment
-from gpudiag.model.reading import Ok
 from gpudiag.rules.install.reading import part
 from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen
 from gpudiag.rules.preflight.words import listing
@@ -19,9 +18,7 @@ def evaluate(facts: Facts) -> Answer:
     built = part(facts, lambda install: install.built)
     if isinstance(built, Answer):
         return built
-    environment = facts.install.value.environment if isinstance(facts.install, Ok) else None
-    about = environment.value if isinstance(environment, Ok) else None
-    made = [finding for one in built for finding in _faults(one, about)]
+    made = [finding for one in built for finding in _faults(one, facts.environment)]
     loaded = [path for one in built for path in one.found]
     return found(made, passed(f"loads {listing(loaded, 2)}" if loaded else "no package that searches for its libraries"))
 

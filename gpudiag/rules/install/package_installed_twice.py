@@ -6,7 +6,6 @@ from typing import Final
 
 from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts
-from gpudiag.model.reading import Ok
 from gpudiag.rules.install.reading import part
 from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen
 from gpudiag.rules.preflight.words import listing
@@ -19,8 +18,7 @@ def evaluate(facts: Facts) -> Answer:
     copies = part(facts, lambda install: install.copies)
     if isinstance(copies, Answer):
         return copies
-    environment = facts.install.value.environment if isinstance(facts.install, Ok) else None
-    origins = {p.name: p.origin for p in environment.value.packages} if isinstance(environment, Ok) else {}
+    origins = {p.name: p.origin for p in facts.environment.packages} if facts.environment is not None else {}
     made = (
         CHECK.finding(
             f"{one.package} is installed twice: {listing(list(one.providers))}",

@@ -59,10 +59,9 @@ def evaluate(facts: Facts) -> Answer:
 
 def _released(facts: Facts, name: str | None) -> Distribution | None:
     """The installed distribution of this name, if it is no editable one."""
-    install = facts.install.value.environment if isinstance(facts.install, Ok) else None
-    if not isinstance(install, Ok) or name is None:
+    if facts.environment is None or name is None:
         return None
-    one = install.value.distribution(name)
+    one = facts.environment.distribution(name)
     return one if one is not None and one.editable is None else None
 
 

@@ -6,7 +6,6 @@ from typing import Final
 
 from gpudiag.model.doctor import CheckInfo
 from gpudiag.model.facts import Facts, ServedBy
-from gpudiag.model.reading import Ok
 from gpudiag.rules.preflight.base import Answer, Check, found, passed, seen, skipped
 from gpudiag.rules.system.gpus import gpu_set, has_nvlink
 
@@ -43,9 +42,9 @@ def evaluate(facts: Facts) -> Answer:
 
 def _installed(facts: Facts) -> ServedBy | None:
     """The engine of the interpreter that was looked at, if it has one and not both."""
-    if not isinstance(facts.install, Ok) or not isinstance(facts.install.value.environment, Ok):
+    environment = facts.environment
+    if environment is None:
         return None
-    environment = facts.install.value.environment.value
     names = [engine for engine in _DEFAULTS if environment.distribution(engine) is not None]
     return names[0] if len(names) == 1 else None
 

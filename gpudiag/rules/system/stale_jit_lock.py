@@ -39,8 +39,7 @@ def evaluate(facts: Facts) -> Answer:
 
 
 def _torch_locks_files(facts: Facts) -> bool:
-    install = facts.install.value.environment if isinstance(facts.install, Ok) else None
-    return isinstance(install, Ok) and install.value.baton_by_existence is False
+    return facts.environment is not None and facts.environment.baton_by_existence is False
 
 
 CHECK: Final = Check(
