@@ -79,10 +79,8 @@ def candidates(
 def by_text(words: Sequence[Word], texts: Sequence[Text], steps: int, *, greedy: bool) -> list[DraftCounts]:
     """The walk of each text."""
     return [
-        walk.acceptance(
-            (r.accepted for r in walk.walk(word, len(t.answer), steps, known=None if greedy else len(t.answer))), steps
-        )
-        for word, t in zip(words, texts, strict=True)
+        walk.acceptance((r.accepted for r in walk.of_text(word, text, steps, greedy=greedy)), steps)
+        for word, text in zip(words, texts, strict=True)
     ]
 
 

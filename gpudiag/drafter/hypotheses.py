@@ -16,6 +16,9 @@ from gpudiag.model.replay import AS_TRAINED
 DRAWS: Final = 3
 """Random tensors that stand for one that is not known: enough to tell what every one of them predicts from what one does."""
 
+WINDOWS: Final = (192, 768, 3072)
+"""Tokens. What a drafter attends to at most, to see whether more does it harm: within what drafters are trained on."""
+
 
 class Hypothesis(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One way to serve. Fields that are not set are as the drafter's files say. `prior` is in nats below 'as trained'."""
@@ -37,7 +40,7 @@ class Hypothesis(Struct, frozen=True, kw_only=True, omit_defaults=True):
     embedding: str | UnsetType = UNSET
     seed: int | UnsetType = UNSET
     window: int | UnsetType = UNSET
-    """How many of the last tokens the drafter attends to; no server does that, see contexts()."""
+    """How many of the last tokens the drafter attends to, where that is not the server's number (see shorter_views)."""
 
 
 def hypotheses(layers: int, learnt: tuple[int, ...], *, post_norm: bool, residual_normed: bool) -> tuple[Hypothesis, ...]:
@@ -200,11 +203,7 @@ def _tensors() -> list[Hypothesis]:
     return [*fixed, *drawn]
 
 
-WINDOWS: Final = (192, 768, 3072)
-"""Tokens. What a drafter attends to at most, to see whether more does it harm: within what drafters are trained on."""
-
-
-def contexts(longest: int, seen: int | None) -> tuple[Hypothesis, ...]:
+def shorter_views(longest: int, seen: int | None) -> tuple[Hypothesis, ...]:
     """Windows that the longest text (tokens) goes well beyond: no ways of serving, but a test of what a long context does.
 
     `seen` is the server's own window, which only a smaller one changes.

@@ -13,8 +13,7 @@ from msgspec import Struct
 from gpudiag.doctor import drafter_files, model_files
 from gpudiag.drafter import contexts, fit, splits, torch_child, walk
 from gpudiag.drafter.fit import Measured, Table
-from gpudiag.drafter.hypotheses import Hypothesis, hypotheses
-from gpudiag.drafter.hypotheses import contexts as contexts_of
+from gpudiag.drafter.hypotheses import Hypothesis, hypotheses, shorter_views
 from gpudiag.errors import NotInspectableError, UsageError
 from gpudiag.model.replay import AS_TRAINED, DraftCounts, Replay, Text
 from gpudiag.rules.drafter.aux_layers import learned
@@ -55,9 +54,9 @@ def replay(
     """
     began = time.monotonic()
     known = _known(order)
-    probes = () if order.healthy_only else contexts_of(max((len(t.ids) for t in texts), default=0), order.window)
+    views = () if order.healthy_only else shorter_views(max((len(t.ids) for t in texts), default=0), order.window)
     nodes = (order.draft_tokens or order.steps + 1) - 1
-    answer = torch_child.run(_request(order, texts, (*known, *probes), nodes), python=python, progress=progress)
+    answer = torch_child.run(_request(order, texts, (*known, *views), nodes), python=python, progress=progress)
     rows = answer["tables"]
     words = {name: [row[name] for row in rows] for name in rows[0]}
     if AS_TRAINED not in words:
@@ -89,15 +88,7 @@ def replay(
         measured=seen.total if seen else None,
         measured_from=seen.source if seen else "nothing",
         candidates=fit.candidates(tables, texts, order.steps, seen, greedy=greedy),
-        contexts=tuple(
-            found
-            for probe in probes
-            if (
-                found := contexts.compared(
-                    healthy.words[0], words[probe.name], texts, order.steps, window=int(probe.window or 0), greedy=greedy
-                )
-            )
-        ),
+        contexts=contexts.compare(views, words, texts, order.steps, greedy=greedy),
         sections=splits.split(healthy.words[0], texts, order.steps, greedy=greedy, closing=splits.closing_ids(order.target)),
         dtype=str(answer["dtype"]),
         device=str(answer["device"]),

@@ -46,9 +46,8 @@ def split(
     """DraftCounts of the replayed walk by section, position and domain; parts with too few rounds are left out."""
     parts: dict[tuple[str, str], list[list[int]]] = defaultdict(list)
     for word, text in zip(words, texts, strict=True):
-        known = None if greedy else len(text.answer)
         of_text: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for one in walk.walk(word, len(text.answer), steps, known=known):
+        for one in walk.of_text(word, text, steps, greedy=greedy):
             for key in _keys(one, text, closing):
                 of_text[key].append(one.accepted)
         for key, accepted in of_text.items():

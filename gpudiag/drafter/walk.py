@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from gpudiag.model.replay import DraftCounts
+from gpudiag.model.replay import DraftCounts, Text
 
 Word = str
 """One base-36 digit for each place where a round could start: how many drafts it would have had accepted. Place 0 is the last
@@ -38,6 +38,11 @@ def walk(word: Word, answer: int, steps: int, *, known: int | None = None) -> It
         yield Round(at, accepted)
         at += accepted + 1
         made += accepted + 1
+
+
+def of_text(word: Word, text: Text, steps: int, *, greedy: bool) -> Iterator[Round]:
+    """The rounds of a server that makes this answer: beyond its end only a greedy target is known."""
+    return walk(word, len(text.answer), steps, known=None if greedy else len(text.answer))
 
 
 def starts(rounds: Sequence[int]) -> Iterator[Round]:
