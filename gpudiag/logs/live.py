@@ -86,11 +86,6 @@ class LogReader:
             self.close()
 
 
-def read_live(root_pid: int, streams: Sequence[Stream], deadline_s: float = DEADLINE_S) -> ServerLog:
-    """Read once, with a child of its own (see LogReader.read)."""
-    return LogReader().read(root_pid, streams, deadline_s)
-
-
 def _start() -> subprocess.Popen[bytes]:
     import gpudiag
 

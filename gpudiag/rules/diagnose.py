@@ -126,18 +126,13 @@ def _serving(picture: Picture) -> str | None:
     if not ranks or picture.lost or any(not picture.any_motion(c.nodes, BUSY) for c in picture.causes):
         return None
     ran = [m for m in ranks if _ran(picture, m)]
-    if not _generates(picture) and not picture.traffic and not any(_progresses(picture, m) for m in ran):
+    if picture.generates is None and not picture.traffic and not any(_progresses(picture, m) for m in ran):
         return None
     rest = [m for m in ranks if m not in ran]
     if not ran or any(not _waits_visibly(picture, m) for m in rest):
         return None
     span = f"{picture.observation.span_s:.1f} s"
     return f"serving: {len(ran)} of {len(ranks)} ranks ran in {span}, and nobody waits for one that does not"
-
-
-def _generates(picture: Picture) -> bool:
-    """Whether the server's own counters moved: some replica of it reads or generates tokens."""
-    return picture.tokens is not None and picture.tokens.moved
 
 
 def _ran(picture: Picture, member: Member) -> bool:
@@ -166,9 +161,9 @@ def _insufficient(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
     closer = f"`gpudiag attach {picture.server.root_pid} --once --confirm --native{more}`"
     permission = next((f for f in findings if f.code == NO_RIGHTS), None)
     candidates = [label(picture, c.nodes[0]) for c in picture.causes[:3]]
-    if picture.tokens is not None and picture.tokens.moved:
-        grown, over = picture.tokens.after - picture.tokens.before, f"{picture.tokens.over_s:.1f} s"
-        title = f"not hung as far as can be seen: by its own counters {grown:.0f} tokens came in {over}"
+    if (counted := picture.generates) is not None:
+        came = f"{counted.after - counted.before:.0f} tokens came in {counted.over_s:.1f} s"
+        title = f"not hung as far as can be seen: by its own counters {came}"
         return verdict_without_finding("insufficient", title, "wait for the answer; with several replicas see which one owes it")
     if (busy := _at_work(picture)) is not None:
         title = f"not hung as far as can be seen: {label(picture, busy)} is at work"
@@ -217,7 +212,7 @@ def _state(picture: Picture, verdict: Verdict) -> ServerState:
     if verdict.status == "healthy":
         return "serving"
     if verdict.status == "insufficient" or verdict.code is None:
-        if _generates(picture):
+        if picture.generates is not None:
             return "serving"
         coming_up = picture.demand.why == "start" or not picture.server.ranks
         return ("starting" if coming_up else "slow") if _at_work(picture) is not None else "unknown"

@@ -87,6 +87,11 @@ class Context:
         return reading.value if isinstance(reading, Ok) else None
 
     @property
+    def generates(self) -> TokenCounts | None:
+        """The same where they moved: some replica of the server reads or generates tokens."""
+        return self.tokens if self.tokens is not None and self.tokens.moved else None
+
+    @property
     def at(self) -> float:
         return self.observation.last.at
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpudiag.drafter.train import Plan, train
+from gpudiag.drafter.train import train
 from gpudiag.model.replay import Text, Trained
 from tests.drafter import tiny
 from tests.programs.harness import torch_python
@@ -40,17 +40,5 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     scratch = tmp_path_factory.mktemp("pair")
     target = tiny.target(scratch / "target")
     texts = tiny.speculated(python, scratch, target, None, count=24, length=24, seed=5)
-    plan = Plan(
-        target=str(target),
-        out=scratch / "trained",
-        dialects=("vllm", "sglang", "speculators"),
-        steps=120,
-        batch=8,
-        rate=1e-2,
-        context=64,
-        vocabulary=16,
-        device="cpu",
-        save_every_s=3600,
-    )
-    trained = train(plan, texts, python=python, progress=quiet)
+    trained = train(tiny.plan(target, scratch / "trained"), texts, python=python, progress=quiet)
     return Pair(python=python, scratch=scratch, target=target, texts=texts, trained=trained)

@@ -6,12 +6,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpudiag.assets import asset
 from gpudiag.doctor import drafter_files
 from gpudiag.drafter.replay import Order, replay
-from gpudiag.drafter.train import Plan, train
+from gpudiag.drafter.train import train
 from gpudiag.model.replay import Replay, Text
 from gpudiag.rules.drafter import replayed
 from tests.drafter import tiny
@@ -115,10 +116,7 @@ def test_long_texts_are_replayed_with_a_shorter_view(pair: Pair) -> None:
 
 
 def test_a_drafter_of_all_ids_has_no_map(pair: Pair, tmp_path: Path) -> None:
-    plan = Plan(
-        target=str(pair.target), out=tmp_path, dialects=("vllm",), steps=2, batch=8, context=64, vocabulary=tiny.VOCABULARY,
-        device="cpu",
-    )  # fmt: skip
+    plan = msgspec.structs.replace(tiny.plan(pair.target, tmp_path), steps=2, vocabulary=tiny.VOCABULARY)
     draft = Path(train(plan, pair.texts, python=pair.python, progress=quiet).drafters["vllm"])
     names = {t.name for t in drafter_files.drafter(str(draft), None).tensors}
     assert "lm_head.weight" in names

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from gpudiag.assets import asset
+from gpudiag.drafter.train import Plan
 from gpudiag.model.replay import Text
 
 VOCABULARY, WIDTH, LAYERS, HEADS, KV_HEADS, HEAD, INNER = 24, 16, 8, 4, 2, 4, 24
@@ -48,6 +49,22 @@ def write_tensors(path: Path, floats: Weights, integers: Mapping[str, Sequence[i
         body += data
     head = json.dumps(table).encode()
     path.write_bytes(struct.pack("<Q", len(head)) + head + body)
+
+
+def plan(target: Path, out: Path) -> Plan:
+    """A training of seconds, of a drafter in each dialect."""
+    return Plan(
+        target=str(target),
+        out=out,
+        dialects=("vllm", "sglang", "speculators"),
+        steps=120,
+        batch=8,
+        rate=1e-2,
+        context=64,
+        vocabulary=16,
+        device="cpu",
+        save_every_s=3600,
+    )
 
 
 def target(place: Path, *, seed: int = 3) -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpudiag.drafter import texts
-from gpudiag.drafter.train import Plan, train
+from gpudiag.drafter.train import train
 from gpudiag.model.replay import Text
 from tests.doctor import checkpoints
 from tests.doctor.checkpoints import HIDDEN, IDS, ROWS, VOCABULARY, plain, truths, weights
@@ -98,19 +98,9 @@ class Pair:
         self.place = Path(held.name)
         self.target = tiny.target(self.place / "target")
         own = tiny.speculated(python, self.place, self.target, None, count=24, length=24, seed=5)
-        plan = Plan(
-            target=str(self.target),
-            out=self.place / "trained",
-            dialects=("vllm",),
-            steps=120,
-            batch=8,
-            rate=1e-2,
-            context=64,
-            vocabulary=16,
-            device="cpu",
-            save_every_s=3600,
+        self.draft = Path(
+            train(tiny.plan(self.target, self.place / "trained"), own, python=python, progress=quiet).drafters["vllm"]
         )
-        self.draft = Path(train(plan, own, python=python, progress=quiet).drafters["vllm"])
 
     def answers(self, fault: Mapping[str, Any], seed: int) -> tuple[Text, ...]:
         """Texts of a server with this fault, with the accepted drafts of every round."""

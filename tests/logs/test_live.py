@@ -11,7 +11,7 @@ from subprocess import DEVNULL, PIPE, Popen
 import pytest
 
 from gpudiag.logs import live
-from gpudiag.logs.live import HEAD_BYTES, TAIL_BYTES, WHOLE_BYTES, LogReader, Stream, read_live
+from gpudiag.logs.live import HEAD_BYTES, TAIL_BYTES, WHOLE_BYTES, LogReader, Stream
 from tests.logs.support import raw
 
 HEALTHY = b"(APIServer pid=4242) INFO 11-29 18:31:17 [loggers.py:335] Engine 000: Avg generation throughput: 1.6 tokens/s\n"
@@ -37,7 +37,7 @@ def streams(pid: int) -> list[Stream]:
 
 
 def test_a_file_is_read_once_though_two_descriptors_lead_there(writer: Popen[bytes], log: Path) -> None:
-    told = read_live(writer.pid, streams(writer.pid))
+    told = LogReader().read(writer.pid, streams(writer.pid))
     assert told.facts is not None
     assert [s.name for s in told.facts.sources] == [str(log)]
     assert any(t.name == "IndexError" for t in told.facts.tracebacks)
@@ -66,7 +66,7 @@ def test_a_reader_that_is_not_needed_ends() -> None:
 def test_a_log_that_was_deleted_is_read(writer: Popen[bytes], log: Path) -> None:
     known = streams(writer.pid)
     log.unlink()
-    assert read_live(writer.pid, known).facts is not None
+    assert LogReader().read(writer.pid, known).facts is not None
 
 
 def test_of_a_large_log_both_ends_are_read(writer: Popen[bytes], log: Path) -> None:
@@ -76,7 +76,7 @@ def test_of_a_large_log_both_ends_are_read(writer: Popen[bytes], log: Path) -> N
         file.write(b"".join(lines[:60]))
         file.write(HEALTHY * (WHOLE_BYTES // len(HEALTHY) + 1))
         file.write(b"".join(lines[60:]))
-    told = read_live(writer.pid, streams(writer.pid))
+    told = LogReader().read(writer.pid, streams(writer.pid))
     assert told.facts is not None
     (source,) = told.facts.sources
     assert source.name.endswith("server.log (first 1 and last 8 MiB)")
@@ -86,24 +86,24 @@ def test_of_a_large_log_both_ends_are_read(writer: Popen[bytes], log: Path) -> N
 
 
 def test_what_is_no_file_says_so() -> None:
-    told = read_live(1, [])
+    told = LogReader().read(1, [])
     assert told.facts is None
     assert told.reason
     assert told.help.startswith("gpudiag explain")
     with Popen(["cat"], stdin=PIPE, stdout=DEVNULL) as process:
         device = Stream(pid=process.pid, fd=1, inode=os.stat(os.devnull).st_ino, name="/dev/null")
-        assert "is another file now" in read_live(process.pid, [device]).reason
+        assert "is another file now" in LogReader().read(process.pid, [device]).reason
 
 
 def test_a_descriptor_that_became_another_file_is_left_alone(writer: Popen[bytes]) -> None:
     other = [Stream(pid=s.pid, fd=s.fd, inode=s.inode + 1, name=s.name) for s in streams(writer.pid)]
-    assert read_live(writer.pid, other).facts is None
+    assert LogReader().read(writer.pid, other).facts is None
 
 
 def test_a_process_that_is_gone_is_a_reason() -> None:
     with Popen(["true"]) as process:
         process.wait()
-    assert read_live(process.pid, [Stream(pid=process.pid, fd=1, inode=1, name="x")]).reason
+    assert LogReader().read(process.pid, [Stream(pid=process.pid, fd=1, inode=1, name="x")]).reason
 
 
 def test_storage_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -112,10 +112,10 @@ def test_storage_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_pat
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(slow))
-    told = read_live(1, [Stream(pid=1, fd=1, inode=1, name="x")], deadline_s=0.3)
+    told = LogReader().read(1, [Stream(pid=1, fd=1, inode=1, name="x")], deadline_s=0.3)
     assert told.reason.startswith("deadline")
 
 
 def test_a_reader_that_dies_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert live.read_live(1, [Stream(pid=1, fd=1, inode=1, name="x")]).reason
+    assert live.LogReader().read(1, [Stream(pid=1, fd=1, inode=1, name="x")]).reason

@@ -28,8 +28,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     old = demand.why == "client" and demand.age_s is not None and demand.age_s >= MIN_AGE_S
     if not old or not picture.long_look or _sent(picture) != 0 or _compiles(picture) or _launches(picture):
         return
-    counted = picture.tokens
-    if counted is not None and counted.moved:
+    if picture.generates is not None:
         return
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
     active = [m for m in ranks if picture.motion(m.pid, m.pid) in AWAKE]
@@ -40,7 +39,7 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
         claim=f"all {len(ranks)} ranks ran in {picture.looks_over}, and not a byte went to a client",
         at=picture.at,
     )
-    still = [] if counted is None else [_stood_still(counted, picture.at)]
+    still = [] if picture.tokens is None else [_stood_still(picture.tokens, picture.at)]
     guess = Evidence(source="absence", claim="whether steps are retried or merely long is not visible from here", at=picture.at)
     first = node.process(ranks[0].pid)
     yield finding(

@@ -205,8 +205,8 @@ def _ended_by_its_server(facts: LogFacts, event: Event) -> bool:
     SGLang kills its tree at every end, in order or not (srt/utils: kill_process_tree, 0.5.23).
     """
     for end in (e for e in facts.of("shutdown") if "kill_process_tree" in e.text):
-        before = (e for e in facts.events if e.place.source == end.place.source and e.place.number < end.place.number)
-        if any(e.kind == "worker-died" or (e.kind == "victim" and _DEATH_TALK.search(e.text)) for e in before):
+        deaths = (e for e in facts.of("worker-died", "victim") if e.kind == "worker-died" or _DEATH_TALK.search(e.text))
+        if any(_behind(end.place, e.place) for e in deaths):
             continue
         if _behind(event.place, end.place):
             return True

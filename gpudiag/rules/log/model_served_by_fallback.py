@@ -60,9 +60,10 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
 
 def file_of(own: Event) -> str:
     """The file that an ignored import is about: the module's own, below its package, or the one that Python names."""
-    module = own.fields["module"].replace(".", "/") + ".py"
     syntax = UNPARSED.search(own.fields["error"])
-    return module if syntax is None or syntax.group("file") == module.rpartition("/")[2] else syntax.group("file")
+    if syntax is not None and not _names_itself(own):
+        return syntax.group("file")
+    return own.fields["module"].replace(".", "/") + ".py"
 
 
 def own_import(facts: LogFacts) -> Event | None:

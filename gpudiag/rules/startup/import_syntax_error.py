@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
 from gpudiag.model.finding import Culprit, Finding
 from gpudiag.model.log import Event
+from gpudiag.rules.base import finding
 from gpudiag.rules.log.case import LogCase, LogRule, blamed_frame
-from gpudiag.rules.log.findings import from_line, raised
+from gpudiag.rules.log.findings import line_evidence, node_of, raised, who
 from gpudiag.rules.log.model_served_by_fallback import UNPARSED, file_of
 from gpudiag.rules.log.words import short_file
 
@@ -53,16 +52,15 @@ def _passed_over(case: LogCase, event: Event) -> Iterable[Finding]:
     if syntax is None:
         return
     module, file, line = event.fields["module"], file_of(event), int(syntax.group("line"))
-    made = from_line(
-        case,
+    yield finding(
         CODE,
         NAME,
-        event,
-        f"{{who}} cannot import {file}, line {line}: {syntax.group('what')}",
-        [f"python -c 'import {module}'", "fix the line, or reinstall the package that owns the file"],
-        claim="the server passed the import over and went on",
+        "error",
+        title=f"{who(case.facts, event.speaker)} cannot import {file}, line {line}: {syntax.group('what')}",
+        links=[[line_evidence(case.facts, event, "the server passed the import over and went on")]],
+        next_steps=[f"python -c 'import {module}'", "fix the line, or reinstall the package that owns the file"],
+        culprits=[Culprit(node=node_of(case.facts, event.speaker), file=file, line=line)],
     )
-    yield msgspec.structs.replace(made, culprits=(Culprit(node=made.culprits[0].node, file=file, line=line),))
 
 
 RULE: Final[LogRule] = LogRule(code=CODE, name=NAME, severity="error", specificity=90, evaluate=_evaluate)

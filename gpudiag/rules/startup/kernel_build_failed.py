@@ -23,6 +23,15 @@ _PATTERN: Final = re.compile(
 
 _FATAL: Final = re.compile(r"fatal error:|fatal\s*:|undefined reference")
 _ERROR: Final = re.compile(r"error[: ]|^\w+Error\(")
+_OF_COMPILERS: Final = (
+    "nvcc --version",
+    "ls -l ~/.cache/flashinfer ~/.cache/torch_extensions ~/.triton/cache, and delete the entry that failed",
+)
+_OF_TRITON: Final = (
+    "leave out the option that chose this kernel, or name another --attention-backend",
+    "pip list | grep -iE '^(triton|torch|sglang|vllm) '",
+)
+"""Where Triton refused the kernel's own source or its arguments: no compiler and no cache is at fault then."""
 
 
 def _evaluate(case: LogCase) -> Iterable[Finding]:
@@ -36,16 +45,7 @@ def _evaluate(case: LogCase) -> Iterable[Finding]:
     old = re.search(
         r"sm_\d+\w?'? is not (?:defined|a recognized)|Value 'sm_(\w+)' is not defined|Unsupported \.target sm_(\w+)", text
     )
-    steps = [
-        "nvcc --version",
-        "ls -l ~/.cache/flashinfer ~/.cache/torch_extensions ~/.triton/cache, and delete the entry that failed",
-    ]
-    if hit.node.exception.startswith("triton."):
-        # Triton refused the kernel's own source or its arguments: no compiler and no cache is at fault.
-        steps = [
-            "leave out the option that chose this kernel, or name another --attention-backend",
-            "pip list | grep -iE '^(triton|torch|sglang|vllm) '",
-        ]
+    steps = list(_OF_TRITON if hit.node.exception.startswith("triton.") else _OF_COMPILERS)
     if old:
         steps.insert(0, "export TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas (a ptxas that knows this GPU)")
     yield raised(case, CODE, NAME, hit.node, f"{{who}} could not compile a kernel: {first[:160]}", steps)
