@@ -70,6 +70,7 @@ def text_of(value):
     try:
         return str(value)[:MAX_TEXT]
     except Exception:
+        # A default is an object of the engine: what its __str__ raises is its own business, and costs one word.
         return ""
 
 
@@ -143,6 +144,7 @@ def version_of(name):
     try:
         return importlib.metadata.version(name)
     except Exception:
+        # Absent, or metadata that cannot be read: either way the version is not known.
         return None
 
 
