@@ -11,6 +11,7 @@ from gpudiag.model.server import Member
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.rest import at_rest
+from gpudiag.waits.demand import demand
 from gpudiag.waits.motion import AWAKE, Motion
 from gpudiag.waits.picture import Picture
 
@@ -30,10 +31,9 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
     working = [m for m in ranks if _in_work_loop(picture, m)]
     if rest is None and any(m not in working and not (looked and _rests(picture, m)) for m in ranks):
         return
-    answered = picture.demand.answered_ms
     asleep = all(picture.motion(m.pid, m.pid) is Motion.FROZEN for m in ranks)
-    if not asleep and answered is not None and answered < picture.observation.span_s * 1000:
-        # Requests come and go between the looks: that the ranks rest at this instant is chance.
+    if not asleep and _asked_between(picture):
+        # Requests come and go: that the ranks rest at this instant is chance.
         return
     links: list[Link] = []
     if looked:
@@ -61,6 +61,13 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             "send one request with a deadline, then attach again while it waits: `curl -m 30 .../v1/completions -d ...`",
         ),
     )
+
+
+def _asked_between(picture: Picture) -> bool:
+    """Whether somebody who has an answer by now waited in the first look, or was answered since then on an open connection."""
+    answered = picture.demand.answered_ms
+    before = demand(picture.before, picture.server)
+    return before.why == "client" or (answered is not None and answered < picture.observation.span_s * 1000)
 
 
 def _in_work_loop(picture: Picture, member: Member) -> bool:
