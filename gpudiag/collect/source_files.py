@@ -18,10 +18,12 @@ _PARSE_BUDGET: Final = 2 << 20
 """Characters that one look parses for one process, about a second's worth: its source is as hostile as its memory."""
 _STARTED_SLACK_S: Final = 0.1
 """A start time is known to a clock tick (10 ms), file times on coarse file systems to less."""
-_CACHED_FILES: Final = 64
+_CACHED_BYTES: Final = 4 << 20
+"""Of text, which takes three times as much in lines. The stacks of a serving vLLM 0.32 lie in 0.6 MB."""
 
 _cache: dict[tuple[int, int, int, int], SourceFile | Unreadable] = {}
-"""By device, inode, mtime (ns) and size: two looks at one server, and ranks that share files, read each file once."""
+"""By device, inode, mtime (ns) and size, the least recently used first: two looks at one server, and ranks that share files, read
+each file once."""
 
 
 class SourceFiles:
@@ -84,11 +86,13 @@ class SourceFiles:
         if status.st_size > SIZE_LIMIT:
             return Unreadable(f"the source is larger than {SIZE_LIMIT >> 20} MiB")
         key = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-        if key not in _cache:
-            while len(_cache) >= _CACHED_FILES:
+        file = _cache.pop(key, None)
+        if file is None:
+            file = _decode(_read(fd))
+            while _cache and sum(size for *_, size in _cache) + status.st_size > _CACHED_BYTES:
                 del _cache[next(iter(_cache))]
-            _cache[key] = _decode(_read(fd))
-        return _cache[key]
+        _cache[key] = file
+        return file
 
     def _start_time(self) -> float:
         """Unix time at which the process started."""
