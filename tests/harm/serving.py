@@ -3,15 +3,16 @@
     python -m tests.harm.serving --vllm VENV --model DIR [--rounds 4] [--leg 30] [--minutes 10] [--attaches 200]
     python -m tests.harm.serving --pid PID --url http://127.0.0.1:8000 --name MODEL ...
 
-Clients ask for completions one after another, with a pause between them (--rest): a server on the CPU whose ranks wait by turning
-in a loop leaves other processes a few percent of the machine, gpudiag among them. Legs take turns: without gpudiag; beside a
+Clients ask for completions one after another, with a pause between them (--rest). Legs take turns: without gpudiag; beside a
 stand-in, which computes for 20 ms once a second and touches no server; watched once a second by the collector of the terminal
-interface. What the stand-in costs any process would. Then one long watch, and one attach after another beside it.
-All the time the state of every thread of the server is read over and over. Prints one JSON object (and each part to stderr as it
-ends); exits 1 if a request failed, a thread was seen stopped or traced, or the watch held more descriptors or memory at its end
-than after its first minute.
+interface. What the stand-in costs any process would. Then one long watch, and one attach after another beside it, while the state
+of every thread of the server is read over and over. Prints one JSON object (and each part to stderr as it ends); exits 1 if a
+request failed, a thread was seen stopped or traced, or the watch held more descriptors or memory at its end than after its first
+minute.
 
-VENV holds vLLM (0.32 for the CPU was used); the server is started on the CPU with two ranks and ended afterwards.
+VENV holds vLLM (0.32 for the CPU was used); the server is started on the CPU, with a rank on every core but one, at most two, and
+ended afterwards. Ranks on all cores would leave other processes a few percent of the machine, gpudiag and the clients among them:
+vLLM's ranks wait by turning in a loop.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import psutil
 
@@ -64,6 +65,8 @@ class Load:
     def __init__(self, url: str, name: str, clients: int, rest_s: float) -> None:
         self.url, self.name, self.rest_s = url, name, rest_s
         self.tokens = self.answered = 0
+        self.asked_s = 0.0
+        """Seconds that the answered requests took together."""
         self.failed: list[str] = []
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -81,6 +84,7 @@ class Load:
 
     def _ask_on(self) -> None:
         while not self._over.is_set():
+            began = time.monotonic()
             try:
                 count = complete(self.url, self.name)
             except (OSError, ValueError, KeyError) as error:
@@ -89,6 +93,7 @@ class Load:
                 self._over.wait(1.0)
                 continue
             with self._lock:
+                self.asked_s += time.monotonic() - began
                 self.tokens += count
                 self.answered += 1
             self._over.wait(self.rest_s)
@@ -159,6 +164,14 @@ def _stats(root: int) -> Iterator[str]:
             yield from (f"/proc/{pid}/task/{tid}/stat" for tid in os.listdir(f"/proc/{pid}/task"))
 
 
+class Size(NamedTuple):
+    """Seconds since the start, descriptors of all, and MiB by module: of the collector and the children that it keeps."""
+
+    at_s: float
+    fds: int
+    mib: dict[str, float]
+
+
 class Watcher:
     """The collector of the terminal interface, looking once a second; its frames are read and thrown away."""
 
@@ -170,8 +183,7 @@ class Watcher:
         self.child.stdin.write(json.dumps({"pid": root, "interval_s": 1.0}).encode() + b"\n")
         self.child.stdin.flush()
         self.frames = 0
-        self.sizes: list[tuple[float, int, float]] = []
-        """Seconds since the start, descriptors, MiB: of the collector and its children together."""
+        self.sizes: list[Size] = []
         self._began = time.monotonic()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -185,9 +197,14 @@ class Watcher:
     def measure(self) -> None:
         with contextlib.suppress(psutil.Error):
             ours = [psutil.Process(self.child.pid), *psutil.Process(self.child.pid).children(recursive=True)]
-            kept = [p for p in ours if "py-spy" not in p.name()]
-            fds, rss = sum(p.num_fds() for p in kept), sum(p.memory_info().rss for p in kept)
-            self.sizes.append((time.monotonic() - self._began, fds, rss / 2**20))
+            fds, mib = 0, {}
+            for process in ours:
+                words = process.cmdline()
+                # py-spy comes and goes with each look, and so does a fork before it becomes one.
+                if "gpudiag" in " ".join(words) and (process.pid == self.child.pid or "gpudiag.tui.collector" not in words):
+                    fds += process.num_fds()
+                    mib[next(word for word in words if word.startswith("gpudiag."))] = process.memory_info().rss / 2**20
+            self.sizes.append(Size(time.monotonic() - self._began, fds, mib))
 
     def close(self) -> None:
         assert self.child.stdin is not None
@@ -197,12 +214,13 @@ class Watcher:
 
 
 def leg(load: Load, root: int, seconds: float, kind: str) -> dict[str, Any]:
-    """Tokens a second over one leg."""
+    """Tokens a second of one request, over those that one leg answered."""
     watcher = Watcher(root) if kind == "watched" else None
     beside = subprocess.Popen([sys.executable, "-c", STAND_IN]) if kind == "stand-in" else None
-    tokens, began = load.tokens, time.monotonic()
+    tokens, asked_s = load.tokens, load.asked_s
     time.sleep(seconds)
-    rate = (load.tokens - tokens) / (time.monotonic() - began)
+    took_s = load.asked_s - asked_s
+    rate = (load.tokens - tokens) / took_s if took_s else 0.0
     found: dict[str, Any] = {"kind": kind, "tokens_per_s": round(rate, 2)}
     if watcher:
         found["looks"] = watcher.frames
@@ -231,16 +249,24 @@ def told(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def growth(sizes: list[tuple[float, int, float]], settled_s: float) -> dict[str, float] | None:
+def growth(sizes: list[Size], settled_s: float) -> dict[str, Any] | None:
     """Medians of the last fifth against those just after the start, in descriptors and MiB."""
-    settled = [s for s in sizes if s[0] >= settled_s]
+    settled = [s for s in sizes if s.at_s >= settled_s]
     part = max(1, len(settled) // 5)
     if len(settled) < 2:
         return None
     first, last = settled[:part], settled[-part:]
-    fds = statistics.median(s[1] for s in last) - statistics.median(s[1] for s in first)
-    mib = statistics.median(s[2] for s in last) - statistics.median(s[2] for s in first)
-    return {"fds": fds, "mib": round(mib, 1), "at_end_mib": round(last[-1][2], 1)}
+    more = {name: _median(last, name) - _median(first, name) for name in sizes[-1].mib}
+    return {
+        "fds": statistics.median(s.fds for s in last) - statistics.median(s.fds for s in first),
+        "mib": round(sum(more.values()), 1),
+        "mib_of": {name: round(mib, 1) for name, mib in more.items()},
+        "at_end_mib": round(sum(sizes[-1].mib.values()), 1),
+    }
+
+
+def _median(sizes: list[Size], name: str) -> float:
+    return statistics.median(s.mib.get(name, 0.0) for s in sizes)
 
 
 def change(legs: list[dict[str, Any]], kind: str) -> dict[str, Any] | None:
@@ -285,15 +311,16 @@ class Attaches:
 
 @contextlib.contextmanager
 def served(vllm: Path, model: Path, port: int) -> Iterator[tuple[int, str]]:
-    """VLLM on the CPU with two ranks; its pid and address once it answers. Everything that it started is ended."""
+    """VLLM on the CPU, one or two ranks; its pid and address once it answers. Everything that it started is ended."""
+    ranks = max(1, min(2, (os.cpu_count() or 1) - 1))
     variables = {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "0|1",
+        "VLLM_CPU_OMP_THREADS_BIND": "|".join(str(rank) for rank in range(ranks)),
     }
     words = ["serve", str(model), "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--enforce-eager"]
-    words += ["--tensor-parallel-size", "2", "--max-model-len", "512", "--max-num-seqs", "8"]
+    words += ["--tensor-parallel-size", str(ranks), "--max-model-len", "512", "--max-num-seqs", "8"]
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(
@@ -328,13 +355,15 @@ def _answers(url: str) -> bool:
 
 
 def measure(root: int, url: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
-    began = time.monotonic()
-    with StopSampler(root) as sampler, Load(url, name, options.clients, options.rest) as load:
+    with Load(url, name, options.clients, options.rest) as load:
         load_before = os.getloadavg()[0]
         complete(url, name)
         legs = [leg(load, root, options.leg, kind) for kind in KINDS * options.rounds]
-        watched = watch(root, options.minutes * 60, options.attaches)
-    took_s = time.monotonic() - began
+        # Not during the legs: reading so often takes time from the server, and more of it where gpudiag takes some as well.
+        with StopSampler(root) as sampler:
+            began = time.monotonic()
+            watched = watch(root, options.minutes * 60, options.attaches)
+            took_s = time.monotonic() - began
     return {
         "leg_s": options.leg,
         "legs": legs,
