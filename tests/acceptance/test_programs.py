@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpudiag.model.report import Report
-from tests.programs.harness import Program, running, torch_python
+from tests.programs.harness import Program, held_lock, running, torch_python
 from tests.support.diagnosing import SOURCES, describe, judge, look_at, without
 
 
@@ -105,6 +106,25 @@ def test_hang(case: Case) -> None:
 @pytest.mark.parametrize("case", LOOK_ALIKES, ids=lambda c: c.name)
 def test_look_alike(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("call", ["flock", "filelock"])
+@pytest.mark.parametrize(("compiler", "code"), [("", "GPD326"), ("cc1plus", "GPD314")])
+def test_a_lock_that_another_server_has(call: str, compiler: str, code: str, tmp_path: Path) -> None:
+    """It sleeps in flock(2), or asks for the lock again and again; what the holder does decides what is said of it."""
+    path = tmp_path / "norm.lock"
+    with (
+        held_lock(path, compiler) as pid,
+        running("file_lock", style="torchrun", call=call, holder="outside", path=path) as program,
+    ):
+        observation = look_at(program.root_pid)
+    report = judge(observation, program.root_pid)
+    assert (report.verdict.code, report.verdict.culprits[0].pid) == (code, pid), describe(report)
+    assert report.verdict.severity == ("info" if compiler else "warning")
+    for source in SOURCES:
+        blind = judge(without(observation, source), program.root_pid)
+        assert blind.verdict.code in (code, None, "GPD326", "GPD109"), f"{source} withheld: {describe(blind)}"
+        assert blind.verdict.severity != "error", f"{source} withheld: {describe(blind)}"
 
 
 @pytest.mark.torch

@@ -11,7 +11,7 @@ from gpudiag.demo.run import start
 from gpudiag.rules.hang.no_progress_while_running import MIN_AGE_S
 from tests.demo.renamed import rename_scripts
 from tests.faults.case import Culprit, Fault, Ground, Stage, Staged, Variation
-from tests.programs.harness import running, torch_python
+from tests.programs.harness import held_lock, running, torch_python
 
 
 def demo(scenario: str, *, victim: bool = True) -> Stage:
@@ -42,6 +42,20 @@ def program(name: str, culprit: str = "victim", *, among: bool = False, torch: b
             role = f"rank{victim}" if culprit == "victim" else culprit
             who = Culprit(pid=running_program.pids[role], among=among) if culprit else Culprit()
             yield Staged(("attach", str(running_program.root_pid)), who)
+
+    return stage
+
+
+def locked_elsewhere(call: str, compiler: str = "") -> Stage:
+    """A rank wants a lock that a process outside of the server has, with a compiler at work below it or without one."""
+
+    @contextmanager
+    def stage(vary: Variation) -> Iterator[Staged]:
+        path = vary.directory / f"{vary.rng.randrange(1 << 30)}.lock"
+        with held_lock(path, compiler) as pid:
+            options: dict[str, Any] = {"style": "torchrun", "quiet": True, "holder": "outside", "call": call, "path": path}
+            with running("file_lock", ranks=vary.rng.randint(2, 4), **options) as server:
+                yield Staged(("attach", str(server.root_pid)), Culprit(pid=pid))
 
     return stage
 
@@ -98,6 +112,12 @@ FAULTS = (
         "GPD326",
         "a helper sleeps with an fcntl lock that a rank wants",
         program("file_lock", "holder", call="lockf", holder="alive", does="sleep"),
+    ),
+    entry(
+        "lock-held-elsewhere",
+        "GPD326",
+        "a process of another server has the lock that a rank asks for again and again",
+        locked_elsewhere("filelock"),
     ),
     entry("gil-held-by-helper", "GPD312", "a thread sleeps in C with the interpreter lock", program("gil_held", thread="helper")),
     entry(
@@ -205,6 +225,12 @@ LOOK_ALIKES = (
         None,
         "a rank waits for a lock file whose builder works",
         program("file_lock", "", call="exists", holder="alive", does="work"),
+    ),
+    entry(
+        "cache-built-elsewhere",
+        None,
+        "a rank asks again and again for the lock of another server, which compiles",
+        locked_elsewhere("filelock", "cc1plus"),
     ),
     entry("child-works", None, "a rank waits for a child that computes", program("child_stuck", "", how="run", child="busy")),
     entry("long-answer", None, "an answer is not streamed and takes more than 30 s", silent_for_long("long_answer")),

@@ -1,9 +1,10 @@
 """The victim waits for a file lock.
 
-call=flock | lockf | exists: flock(2), fcntl(2), or a loop until the file is gone
+call=flock | lockf | exists | filelock: flock(2), fcntl(2), a loop until the file is gone, or filelock's loop around flock(2)
 holder=alive | dead: a process of the tree that has the lock and sleeps or works (does=sleep | work), or one that was killed.
     A dead holder's flock lives on in its child, which has the same open file; its fcntl lock would be gone, so there is
     no such case.
+holder=outside: whoever has the file in the option `path` locked, no process of the tree
 """
 
 from __future__ import annotations
@@ -44,14 +45,22 @@ class LockFile:
         if self.call == "exists":
             while os.path.exists(self.path):
                 time.sleep(POLL_S)
+        elif self.call == "filelock":
+            from filelock import FileLock
+
+            FileLock(self.path).acquire()
         else:
             self.lock(os.open(self.path, os.O_RDWR))
 
 
 def victim(seat: Seat) -> None:
     idle_company()
-    path = os.path.join(seat.options["directory"], "lock")
+    path = seat.options.get("path") or os.path.join(seat.options["directory"], "lock")
     lock = LockFile(path, seat.options.get("call", "flock"))
+    if seat.options.get("holder") == "outside":
+        seat.arrive("any", path=path)
+        lock.stand_by()
+        return
     told, told_far = os.pipe()
     dies = seat.options.get("holder", "alive") == "dead"
     process = seat.launch("holder", path, str(told_far), title="build_kernels", fds=(told_far,))

@@ -133,6 +133,21 @@ def _run(
             program.client.wait()
 
 
+@contextmanager
+def held_lock(path: Path, compiler: str = "") -> Iterator[int]:
+    """The pid of a process that has flock(2) on the file, as one of another server would; a compiler may work below it."""
+    tool = path.parent / compiler
+    if compiler:
+        tool.symlink_to(sys.executable)
+    command = [sys.executable, str(PROGRAMS / "lock_holder.py"), str(path), *([str(tool)] if compiler else [])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        with holder.stdin:
+            assert holder.stdout.readline() == b"\n"
+            yield holder.pid
+
+
 def torch_python() -> str | None:
     """An interpreter that has torch: this one, or the one in GPUDIAG_TORCH_PYTHON."""
     if importlib.util.find_spec("torch"):
