@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpudiag.collect import procfs
 from gpudiag.collect.lock_table import parse_locks
-from gpudiag.model.file import FileLock
+from gpudiag.model.file import FileFact, FileLock
 from gpudiag.model.process import FileDescriptor, Process
 from gpudiag.model.reading import Failed, Ok, Unavailable
 
@@ -30,12 +30,14 @@ def read_file_locks() -> Ok[tuple[FileLock, ...]] | Unavailable | Failed:
     return Ok(value=parse_locks(raw), at=time.time(), took_s=time.perf_counter() - started)
 
 
-def of_processes(locks: Iterable[FileLock], processes: Iterable[Process]) -> tuple[FileLock, ...]:
-    """The locks on files that the processes have open, with the path of the file and those that hold the lock.
+def of_processes(
+    locks: Iterable[FileLock], processes: Iterable[Process], polled: Iterable[FileFact] = ()
+) -> tuple[FileLock, ...]:
+    """The locks on files that the processes have open or poll for, with the path of the file and those that hold the lock.
 
     A lock that the table lacks but a descriptor shows is added, as taken by the process that holds it now.
     """
-    paths: dict[_FileKey, str] = {}
+    paths: dict[_FileKey, str] = {(f.device, f.inode): f.path for f in polled if f.device is not None and f.inode is not None}
     holders: dict[_LockKey, list[int]] = {}
     unlisted: dict[_LockKey, FileLock] = {}
     for process in processes:

@@ -26,6 +26,8 @@ _STANDARD_LIBRARY: Final = re.compile(r"/lib/python3\.\d+/(?!(?:site|dist)-packa
 _FILELOCK: Final = re.compile(r"/filelock/(?:_api|_core/_acquire)\.py$")
 _FILELOCK_LOOPS: Final = ("acquire", "_poll_until_acquired")
 """Methods that poll: the first up to filelock 3.18, the second in 3.32 and in 4.3."""
+_TVM_LOCK: Final = re.compile(r"/tvm_ffi/utils/lockfile\.py$")
+"""FileLock.blocking_acquire of apache-tvm-ffi 0.1 asks for flock(2) again and again."""
 _PATH_MODULES: Final = frozenset({"posixpath", "genericpath", "os", "posix"})
 _KNOWN_CALLS: Final = frozenset({"os.path", "os", "posixpath"})
 _MAX_PARTS: Final = 64
@@ -63,6 +65,9 @@ class _Look:
         if _FILELOCK.search(frame.file):
             yield from self._filelock(stack, index)
             return
+        if _TVM_LOCK.search(frame.file):
+            yield from self._tvm_lock(stack, index)
+            return
         function = self._sources.function(frame.file, frame.function, frame.line, ("while ", "while("), WORDS)
         if isinstance(function, Unreadable):
             return
@@ -86,6 +91,15 @@ class _Look:
         if path is not None:
             until: Literal["gone", "unlocked"] = "gone" if soft else "unlocked"
             yield FilePoll(tid=stack.tid, frame=index, path=path, until=until, expression="self.lock_file")
+
+    def _tvm_lock(self, stack: PyStack, index: int) -> Iterator[FilePoll]:
+        frame = stack.frames[index]
+        lock = frame.locals.get("self")
+        if lock is None or not frame.function.endswith("blocking_acquire"):
+            return
+        path = self._absolute(self._path(self._objects.attribute(lock, "lock_file_path")))
+        if path is not None:
+            yield FilePoll(tid=stack.tid, frame=index, path=path, until="unlocked", expression="self.lock_file_path")
 
     def _asks_for_files(self, function: ast.expr, place: Place) -> bool:
         """Whether a function is one of os or os.path, and not, say, a key-value store's exists(key)."""

@@ -33,6 +33,7 @@ from gpudiag.collect.ras_look import RasReading, ask_service
 from gpudiag.collect.reuse import has_locals, quiet, still_without_communicators, unmoved_stacks, unmoved_uses
 from gpudiag.collect.states import has_python, state_request, with_constants, with_state, withheld_state, zombie
 from gpudiag.collect.threads import inner_tids
+from gpudiag.engines.recognise import COMPILERS
 from gpudiag.model.file import FileFact, FileLock
 from gpudiag.model.process import GONE, STOPPED, Process
 from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable, value_or
@@ -56,6 +57,7 @@ class OneLook:
         self._light: dict[int, Process] = {}
         self._reused: set[int] = set()
         """Pids whose stacks are those of the earlier look."""
+        self._lock_table: Ok[tuple[FileLock, ...]] | Unavailable | Failed = WITHHELD
         self._gaps: list[Gap] = []
         self._stopped_s = 0.0
 
@@ -71,6 +73,9 @@ class OneLook:
         said = self._ask_service()
         self._read_memory()
         files = self._read_files()
+        if files:
+            self._read_holders({pid for fact in files for pid in fact.openers} - self._full.keys())
+            locks = self._locks_on(files)
         self._distrust_restarted()
         devices = self._gpus.devices()
         return Snapshot(
@@ -151,12 +156,12 @@ class OneLook:
         return network
 
     def _read_locks(self) -> Ok[tuple[FileLock, ...]] | Unavailable | Failed:
-        if "locks" in self._options.withhold:
-            return WITHHELD
-        locks = read_file_locks()
-        if not isinstance(locks, Ok):
-            return locks
-        return replace(locks, value=of_processes(locks.value, self._full.values()))
+        self._lock_table = WITHHELD if "locks" in self._options.withhold else read_file_locks()
+        return self._locks_on(())
+
+    def _locks_on(self, polled: Sequence[FileFact]) -> Ok[tuple[FileLock, ...]] | Unavailable | Failed:
+        table = self._lock_table
+        return replace(table, value=of_processes(table.value, self._full.values(), polled)) if isinstance(table, Ok) else table
 
     def _read_other_ends(self, network: Network, locks: Ok[tuple[FileLock, ...]] | Unavailable | Failed) -> None:
         known = self._full.keys()
@@ -165,11 +170,26 @@ class OneLook:
         named = family.lock_holders(locks.value, known) if isinstance(locks, Ok) else frozenset()
         tracers = {p.tracer_pid for p in self._full.values() if p.tracer_pid and p.tracer_pid not in known}
         at = time.time()
-        for pid in sorted(ends.keys() | named | tracers):
-            process = read_light(pid)
-            if process is not None:
-                self._light[pid] = replace(process, fds=Ok(value=ends[pid], at=at)) if pid in ends else process
-        asked = [p for p in self._light.values() if p.state not in GONE]
+        found = [p for pid in sorted(ends.keys() | named | tracers) if (p := read_light(pid)) is not None]
+        self._keep_lightly([replace(p, fds=Ok(value=ends[p.pid], at=at)) if p.pid in ends else p for p in found])
+
+        self._read_holders(named)
+
+    def _read_holders(self, outside: AbstractSet[int]) -> None:
+        """Processes with a lock that is wanted here, and the compilers below them: servers share caches and their locks."""
+        below = family.descendants(sorted(outside)) if outside else []
+        found = {pid: p for pid in below if pid not in self._full and (p := read_light(pid)) is not None}
+        kept = set(outside)
+        for process in found.values():
+            above = process if process.name in COMPILERS else None
+            while above is not None and above.pid not in kept:
+                kept.add(above.pid)
+                above = found.get(above.ppid)
+        self._keep_lightly([p for pid, p in found.items() if pid in kept and pid not in self._light])
+
+    def _keep_lightly(self, processes: Sequence[Process]) -> None:
+        self._light.update({p.pid: p for p in processes})
+        asked = [p for p in processes if p.state not in GONE]
         replies = self._guard.ask([StateRequest(pid=p.pid, want=("cmdline",)) for p in asked], StateReply)
         for process, reply in zip(asked, replies, strict=True):
             self._light[process.pid] = with_state(process, reply)

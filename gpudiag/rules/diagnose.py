@@ -16,6 +16,7 @@ from gpudiag.model.reading import NOT_ASKED, Failed, Ok, Unavailable, value_or
 from gpudiag.model.report import Cost, NotRead, Report, ReportedFinding, ServerState, Target, Verdict, Worker
 from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
+from gpudiag.rules.hang.compile_in_progress import building
 from gpudiag.rules.hang.standing import label
 from gpudiag.rules.registry import RULES
 from gpudiag.rules.verdict import verdict_of, verdict_without_finding
@@ -125,6 +126,8 @@ def _serving(picture: Picture) -> str | None:
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
     if not ranks or picture.lost or any(not picture.any_motion(c.nodes, BUSY) for c in picture.causes):
         return None
+    if picture.demand.why == "client" and building(picture) is not None:
+        return None
     ran = [m for m in ranks if _ran(picture, m)]
     if picture.generates is None and not picture.traffic and not any(_progresses(picture, m) for m in ran):
         return None
@@ -165,6 +168,9 @@ def _insufficient(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
         came = f"{counted.after - counted.before:.0f} tokens came in {counted.over_s:.1f} s"
         title = f"not hung as far as can be seen: by its own counters {came}"
         return verdict_without_finding("insufficient", title, "wait for the answer; with several replicas see which one owes it")
+    if (builds := building(picture)) is not None and not picture.causes:
+        title = f"not hung as far as can be seen: {label(picture, builds)} builds a kernel, or waits until another process has"
+        return verdict_without_finding("insufficient", title, "attach again in a moment: it should stand elsewhere")
     if (busy := _at_work(picture)) is not None:
         title = f"not hung as far as can be seen: {label(picture, busy)} is at work"
         return verdict_without_finding("insufficient", title, "attach again in a moment: it should stand elsewhere")

@@ -34,14 +34,20 @@ def _poll(context: Context, process: Process, poll: FilePoll, fact: FileFact) ->
     loop = Evidence(
         source="python-stack", claim=f"thread {poll.tid} loops until {poll.path} {until}", excerpt=frame, at=context.at
     )
-    openers = _lockers(context, fact) if poll.until == "unlocked" else fact.openers
-    openers = tuple(p for p in openers if p != process.pid)
-    for pid in openers:
-        opened = Evidence(source="open-files", claim=f"pid {pid} has {poll.path} open", at=context.at)
-        yield context.edge(waiter, context.index.owner(pid), "file-lock", "poll", loop, opened)
-    if openers or poll.until == "unlocked":
+    lockers = _others(process, _lockers(context, fact)) if poll.until == "unlocked" else ()
+    # In a container the kernel's table lacks locks of processes outside. Who asks for a lock opens the file for a moment only.
+    holders = lockers or _others(process, fact.openers)
+    source, does = ("file-locks", "holds the lock on {}") if lockers else ("open-files", "has {} open")
+    for pid in holders:
+        has = Evidence(source=source, claim=f"pid {pid} {does.format(poll.path)}", at=context.at)
+        yield context.edge(waiter, context.index.owner(pid), "file-lock", "poll", loop, has)
+    if holders or poll.until == "unlocked":
         return
     yield context.edge(waiter, node.file(poll.path), "file-lock", "poll", loop, *_nobody(context, fact))
+
+
+def _others(process: Process, pids: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(p for p in pids if p != process.pid)
 
 
 def _lockers(context: Context, fact: FileFact) -> tuple[int, ...]:

@@ -88,6 +88,36 @@ def test_filelock_waits_for_its_file_to_be_gone_or_to_be_unlocked(file: str, met
         settles(target, method, {(f"{tmp_path}/held.lock", until, "self.lock_file")})
 
 
+def test_the_lock_of_tvm_ffi_is_polled_until_it_is_free(tmp_path: Path) -> None:
+    module = tmp_path / "tvm_ffi" / "utils" / "lockfile.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(TVM_LOCK)
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from tvm_ffi.utils.lockfile import FileLock\nprint('0', flush=True)\nFileLock('held.lock').blocking_acquire()\n"
+    )
+    with running(VERSIONS[-1], program, cwd=str(tmp_path)) as target:
+        settles(target, "blocking_acquire", {(f"{tmp_path}/held.lock", "unlocked", "self.lock_file_path")})
+
+
+TVM_LOCK = """
+import time
+
+
+class FileLock:
+    def __init__(self, lock_file_path):
+        self.lock_file_path = lock_file_path
+
+    def acquire(self):
+        return False
+
+    def blocking_acquire(self, timeout=None, poll_interval=0.005):
+        while True:
+            if self.acquire():
+                return True
+            time.sleep(poll_interval)
+"""
+"""The loop of apache-tvm-ffi 0.1.11 as far as it shows from outside: where it is and what its attribute is called."""
 FILELOCK = """
 import time
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
@@ -276,8 +276,19 @@ def test_a_compiler_that_sleeps_is_not_at_work() -> None:
 
 @pytest.mark.parametrize("name", ["GPD318-idle", "GPD318-vllm-idle", "GPD318-sglang-idle"])
 def test_a_server_that_owes_an_answer_is_not_idle(name: str) -> None:
-    """A client has sent something 40 s ago and got nothing back."""
     observation = read(name)
+    assert code_of(judge(asked(observation, in_looks=range(len(observation.snapshots))))) != "GPD318"
+
+
+def test_a_server_that_answered_between_the_looks_is_not_idle() -> None:
+    """Clients that open a connection for each request leave nothing behind in the last look."""
+    observation = read("GPD318-sglang-idle")
+    assert code_of(judge(asked(observation, in_looks=[]))) == "GPD318"
+    assert code_of(judge(asked(observation, in_looks=[0]))) is None
+
+
+def asked(observation: Observation, *, in_looks: Collection[int]) -> Observation:
+    """In these looks a client has sent something 40 s before and got nothing back."""
     assert isinstance(observation.last.sockets, Ok)
     listening = next(
         s
@@ -295,21 +306,29 @@ def test_a_server_that_owes_an_answer_is_not_idle(name: str) -> None:
         bytes_sent=1,
     )
 
-    def asked(process: Process, _: int) -> Process:
-        if process.pid != observation.last.roots[0] or not isinstance(process.fds, Ok):
+    def accepted(process: Process, look: int) -> Process:
+        if look not in in_looks or process.pid != observation.last.roots[0] or not isinstance(process.fds, Ok):
             return process
         fd = msgspec.structs.replace(
             process.fds.value[0], fd=999, kind="socket", inode=client.inode, target=f"socket:[{client.inode}]"
         )
         return msgspec.structs.replace(process, fds=Ok(value=(*process.fds.value, fd), at=process.fds.at))
 
-    def with_client(snapshot: Snapshot) -> Snapshot:
+    def with_client(snapshot: Snapshot, look: int) -> Snapshot:
+        if look not in in_looks:
+            return snapshot
         assert isinstance(snapshot.sockets, Ok)
         return msgspec.structs.replace(snapshot, sockets=Ok(value=(*snapshot.sockets.value, client), at=snapshot.sockets.at))
 
-    pending = altered(observation, asked)
-    pending = Observation(snapshots=tuple(with_client(s) for s in pending.snapshots))
-    assert code_of(judge(pending)) != "GPD318"
+    pending = altered(observation, accepted)
+    return Observation(snapshots=tuple(with_client(s, n) for n, s in enumerate(pending.snapshots)))
+
+
+@pytest.mark.parametrize("name", ["quiet-sglang-cache-locked", "quiet-sglang-builds"])
+def test_a_first_request_that_waits_for_a_kernel_is_no_livelock_and_the_server_not_healthy(name: str) -> None:
+    """SGLang 0.5.17: a rank polls for the lock of a cache, or for ninja, and no compiler is seen in two looks."""
+    report = judge(read(name))
+    assert (report.verdict.status, report.verdict.code) == ("insufficient", None), describe(report)
 
 
 def _owned(observation: Observation, pid: int) -> set[int | None]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpudiag.engines.recognise import COMPILERS
+from gpudiag.model import node
 from gpudiag.model.finding import Evidence, Finding
-from gpudiag.model.process import Process
+from gpudiag.model.node import Node
+from gpudiag.model.process import GONE, Process
 from gpudiag.model.stack import Frame, PyStack
 from gpudiag.rules.base import Rule, finding
-from gpudiag.rules.hang.standing import Terminal, consequences, culprit, label, terminals, waited_for, waiting
+from gpudiag.rules.hang.standing import Terminal, consequences, culprit, label, outsider, terminals, waited_for, waiting
 from gpudiag.waits.motion import BUSY, Motion
 from gpudiag.waits.picture import Picture
 
@@ -20,21 +22,28 @@ COMPILE_FILES = (
     "torch/utils/cpp_extension.py",
     "torch/_inductor/async_compile.py",
     "tvm_ffi/cpp/build.py",
+    "tvm_ffi/cpp/extension.py",
     "flashinfer/jit/core.py",
     "deep_gemm/jit",
     "cutlass/base_dsl/compiler.py",
 )
-"""Files whose presence on a stack means that a kernel or a graph is being compiled (torch 2.14, flashinfer 0.6)."""
+"""Files whose presence on a stack means that a kernel or a graph is being compiled (torch 2.14, flashinfer 0.6,
+apache-tvm-ffi 0.1)."""
 
 TRITON_FILES = ("triton/compiler/compiler.py", "triton/backends/nvidia/compiler.py")
 TRITON_STEPS = frozenset({"compile", "make_ir", "ast_to_ttir", "make_ttir", "make_ttgir", "make_llir", "make_ptx", "make_cubin"})
 """Triton 3.7 launches kernels and loads modules from the same files: only these functions compile."""
 
+_KEEP_CACHE = (
+    "keep the compile cache between starts so that the next one is fast"
+    " (TRITON_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR, TORCH_EXTENSIONS_DIR)"
+)
 MIN_SHARE = 0.05
 """Share of a processor below which a compiler is not at work, whatever its lines do."""
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
+    yield from _elsewhere(picture)
     for end in terminals(picture):
         if end.motion not in BUSY or not _compiles(picture, end):
             continue
@@ -56,19 +65,48 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             links=((evidence,), *waited_for(picture, end.cause)),
             culprits=(culprit(picture, end.node),),
             consequences=consequences(picture, end.cause),
-            next_steps=(
-                "wait; attach again in a minute: the compiler's processor time must have grown",
-                (
-                    "keep the compile cache between starts so that the next one is fast"
-                    " (TRITON_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR, TORCH_EXTENSIONS_DIR)"
-                ),
-            ),
+            next_steps=("wait; attach again in a minute: the compiler's processor time must have grown", _KEEP_CACHE),
         )
+
+
+def _elsewhere(picture: Picture) -> Iterator[Finding]:
+    """Another server on the host has the lock of a cache that both use, and compiles into it."""
+    for cause in picture.causes:
+        holder = outsider(picture, cause)
+        at_work = [p for p in compilers_below(picture, holder) if p.state == "R"] if holder is not None else []
+        if holder is None or not at_work:
+            continue
+        tool = at_work[-1]
+        runs = Evidence(source="one-look", claim=f"pid {tool.pid} ({tool.name}) runs below pid {holder.pid}", at=picture.at)
+        yield finding(
+            RULE.code,
+            RULE.name,
+            RULE.severity,
+            title=f"{label(picture, cause.nodes[0])}, no part of this server, compiles ({tool.name} is at work) and has the"
+            f" lock of the cache; {waiting(picture, cause)}: slow, not hung",
+            links=((runs,), *waited_for(picture, cause)),
+            culprits=(culprit(picture, cause.nodes[0]),),
+            consequences=consequences(picture, cause),
+            next_steps=(f"wait; see what it does: `gpudiag attach {holder.pid}`", _KEEP_CACHE),
+        )
+
+
+def compilers_below(picture: Picture, process: Process) -> list[Process]:
+    """Parents before children: the last one is the compiler itself, not what started it."""
+    below = [child for child in picture.index.children.get(process.pid, ()) if child.state not in GONE]
+    return [p for child in below for p in ([child] if child.name in COMPILERS else []) + compilers_below(picture, child)]
 
 
 def compiling_frame(stack: PyStack) -> Frame | None:
     """The innermost frame in a compiler's file; a module that is only being imported does not compile."""
     return next((f for f in stack.frames if _compiles_in(f)), None)
+
+
+def building(picture: Picture) -> Node | None:
+    """A rank that builds a kernel, or waits until another process has, by where it stands."""
+    stacks = ((m, picture.stack(m.pid, m.pid)) for m in picture.server.ranks if picture.index.alive(m.pid))
+    found = next((m for m, stack in stacks if stack is not None and compiling_frame(stack) is not None), None)
+    return node.process(found.pid) if found is not None else None
 
 
 def _compiles_in(frame: Frame) -> bool:

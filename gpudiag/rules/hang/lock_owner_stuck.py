@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpudiag.model.finding import Finding
+from gpudiag.model.finding import Evidence, Finding
 from gpudiag.rules.base import Rule, finding
-from gpudiag.rules.hang.standing import at_rest, consequences, culprit, label, standing, terminals, waited_for, waiting
+from gpudiag.rules.hang.compile_in_progress import compilers_below
+from gpudiag.rules.hang.standing import (
+    at_rest,
+    consequences,
+    culprit,
+    label,
+    outsider,
+    standing,
+    terminals,
+    waited_for,
+    waiting,
+)
 from gpudiag.waits.picture import Picture
 
 
 def evaluate(picture: Picture) -> Iterator[Finding]:
+    yield from _outside(picture)
     for end, moved in at_rest(picture, terminals(picture)):
         into = [e for e in picture.edges_to(end.node) if e.wait.kind in ("lock", "file-lock")]
         if not into:
@@ -26,6 +38,25 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
             culprits=(culprit(picture, end.node),),
             consequences=consequences(picture, end.cause),
             next_steps=("look at the line where the holder stands: it does slow or blocking work while it holds the lock",),
+        )
+
+
+def _outside(picture: Picture) -> Iterator[Finding]:
+    """Another server on the host has the lock of a cache that both use. What it does is for a look at that one to say."""
+    for cause in picture.causes:
+        holder = outsider(picture, cause)
+        if holder is None or compilers_below(picture, holder):
+            continue
+        unseen = Evidence(source="absence", claim=f"what pid {holder.pid} does was not looked at", at=picture.at)
+        yield finding(
+            RULE.code,
+            RULE.name,
+            "warning",
+            title=f"{label(picture, cause.nodes[0])}, no part of this server, holds a file lock; {waiting(picture, cause)}",
+            links=(*waited_for(picture, cause), (unseen,)),
+            culprits=(culprit(picture, cause.nodes[0]),),
+            consequences=consequences(picture, cause),
+            next_steps=(f"see why it does not let go of it: `gpudiag attach {holder.pid}`",),
         )
 
 

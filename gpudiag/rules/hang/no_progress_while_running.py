@@ -9,6 +9,7 @@ from gpudiag.model.finding import Evidence, Finding
 from gpudiag.model.metrics import TokenCounts
 from gpudiag.model.reading import Ok
 from gpudiag.rules.base import Rule, finding
+from gpudiag.rules.hang.compile_in_progress import building
 from gpudiag.rules.hang.standing import culprit, label
 from gpudiag.waits.graph import Cause
 from gpudiag.waits.motion import AWAKE
@@ -65,9 +66,10 @@ def _stood_still(counted: TokenCounts, at: float) -> Evidence:
 
 
 def _compiles(picture: Picture) -> bool:
-    """Whether a compiler works, or has just ended, below the server: then a request waits for a kernel."""
+    """Whether a compiler works, or has just ended, below the server, or a rank builds: then a request waits for a kernel."""
     compilers = [m.pid for m in picture.server.members if m.role == "compiler"]
-    return any(not picture.index.alive(pid) or picture.motion(pid, pid) in AWAKE for pid in compilers)
+    worked = any(not picture.index.alive(pid) or picture.motion(pid, pid) in AWAKE for pid in compilers)
+    return worked or building(picture) is not None
 
 
 def _launches(picture: Picture) -> bool:

@@ -10,7 +10,7 @@ from gpudiag.engines.frames import telling_frame
 from gpudiag.model import node
 from gpudiag.model.finding import CONFIDENCE_ORDER, Consequence, Culprit, Evidence
 from gpudiag.model.node import Node
-from gpudiag.model.process import Process, Syscall
+from gpudiag.model.process import GONE, STOPPED, Process, Syscall
 from gpudiag.model.reading import Ok
 from gpudiag.model.server import Member, Rank
 from gpudiag.model.stack import Frame
@@ -54,6 +54,15 @@ def terminal(picture: Picture, cause: Cause, target: Node) -> Terminal | None:
         member=picture.server.member(pid),
         motion=picture.motion(pid, tid),
     )
+
+
+def outsider(picture: Picture, cause: Cause) -> Process | None:
+    """The process that has a file lock which the server waits for, where it runs and is no part of the server."""
+    pid = node.pid_of(cause.nodes[0])
+    process = picture.index.by_pid.get(pid) if pid is not None else None
+    if process is None or picture.server.member(process.pid) is not None or process.state in (*GONE, *STOPPED):
+        return None
+    return process if any(e.wait.kind == "file-lock" for e in picture.edges_to(cause.nodes[0])) else None
 
 
 def at_rest(picture: Picture, ends: Iterable[Terminal]) -> Iterator[tuple[Terminal, Link]]:
