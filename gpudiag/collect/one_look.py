@@ -74,8 +74,8 @@ class OneLook:
         self._read_memory()
         files = self._read_files()
         if files:
-            self._read_holders({pid for fact in files for pid in fact.openers} - self._full.keys())
             locks = self._locks_on(files)
+        self._read_holders(files, locks.value if isinstance(locks, Ok) else ())
         self._distrust_restarted()
         devices = self._gpus.devices()
         return Snapshot(
@@ -173,10 +173,14 @@ class OneLook:
         found = [p for pid in sorted(ends.keys() | named | tracers) if (p := read_light(pid)) is not None]
         self._keep_lightly([replace(p, fds=Ok(value=ends[p.pid], at=at)) if p.pid in ends else p for p in found])
 
-        self._read_holders(named)
-
-    def _read_holders(self, outside: AbstractSet[int]) -> None:
-        """Processes with a lock that is wanted here, and the compilers below them: servers share caches and their locks."""
+    def _read_holders(self, polled: Sequence[FileFact], locks: Sequence[FileLock]) -> None:
+        """Who else has what is waited for here, and the compilers below them: servers share caches and their locks."""
+        wanted = {lock.id for lock in locks if lock.blocked and lock.pid in self._full}
+        files = {(fact.device, fact.inode) for fact in polled}
+        takers = {
+            p for lock in locks if lock.id in wanted or (lock.device, lock.inode) in files for p in (lock.pid, *lock.holders)
+        }
+        outside = {p for p in takers.union(*(fact.openers for fact in polled)) if p > 0 and p not in self._full}
         below = family.descendants(sorted(outside)) if outside else []
         found = {pid: p for pid in below if pid not in self._full and (p := read_light(pid)) is not None}
         kept = set(outside)

@@ -19,6 +19,8 @@ _PARSE_BUDGET: Final = 2 << 20
 _STARTED_SLACK_S: Final = 0.1
 """A start time is known to a clock tick (10 ms), file times on coarse file systems to less."""
 _CACHED_BYTES: Final = 4 << 20
+_LEAST_BYTES: Final = 16 << 10
+"""What a file counts for at least, however small it is."""
 """Of text, which takes three times as much in lines. The stacks of a serving vLLM 0.32 lie in 0.6 MB."""
 
 _cache: dict[tuple[int, int, int, int], SourceFile | Unreadable] = {}
@@ -89,7 +91,7 @@ class SourceFiles:
         file = _cache.pop(key, None)
         if file is None:
             file = _decode(_read(fd))
-            while _cache and sum(size for *_, size in _cache) + status.st_size > _CACHED_BYTES:
+            while _cache and sum(max(size, _LEAST_BYTES) for *_, size in _cache) + status.st_size > _CACHED_BYTES:
                 del _cache[next(iter(_cache))]
         _cache[key] = file
         return file

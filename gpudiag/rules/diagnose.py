@@ -17,7 +17,7 @@ from gpudiag.model.report import Cost, NotRead, Report, ReportedFinding, ServerS
 from gpudiag.model.server import Member, Server
 from gpudiag.model.snapshot import Observation
 from gpudiag.rules.hang.compile_in_progress import building
-from gpudiag.rules.hang.standing import label
+from gpudiag.rules.hang.standing import label, outsider
 from gpudiag.rules.registry import RULES
 from gpudiag.rules.verdict import verdict_of, verdict_without_finding
 from gpudiag.waits.device import sync_frame
@@ -126,7 +126,7 @@ def _serving(picture: Picture) -> str | None:
     ranks = [m for m in picture.server.ranks if picture.index.alive(m.pid)]
     if not ranks or picture.lost or any(not picture.any_motion(c.nodes, BUSY) for c in picture.causes):
         return None
-    if picture.demand.why == "client" and building(picture) is not None:
+    if picture.demand.why == "client" and picture.generates is None and building(picture) is not None:
         return None
     ran = [m for m in ranks if _ran(picture, m)]
     if picture.generates is None and not picture.traffic and not any(_progresses(picture, m) for m in ran):
@@ -184,7 +184,8 @@ def _insufficient(picture: Picture, findings: tuple[Finding, ...]) -> Verdict:
         step = "attach to the live server, or record two looks"
     elif candidates:
         why = f"the waits end at {', '.join(candidates)}, and what it waits for is not visible"
-        step = f"look closer: {closer}"
+        outside = outsider(picture, picture.causes[0])
+        step = f"see what it does: `gpudiag attach {outside.pid}`" if outside is not None else f"look closer: {closer}"
     else:
         why = "nothing that was read says who waits for whom"
         step = f"take a third look and native stacks: {closer}"
@@ -221,7 +222,8 @@ def _state(picture: Picture, verdict: Verdict) -> ServerState:
         if picture.generates is not None:
             return "serving"
         coming_up = picture.demand.why == "start" or not picture.server.ranks
-        return ("starting" if coming_up else "slow") if _at_work(picture) is not None else "unknown"
+        at_work = _at_work(picture) is not None or (building(picture) is not None and not picture.causes)
+        return ("starting" if coming_up else "slow") if at_work else "unknown"
     if verdict.code == IDLE:
         return "idle"
     if verdict.code in STARTING:

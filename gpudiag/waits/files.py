@@ -34,20 +34,16 @@ def _poll(context: Context, process: Process, poll: FilePoll, fact: FileFact) ->
     loop = Evidence(
         source="python-stack", claim=f"thread {poll.tid} loops until {poll.path} {until}", excerpt=frame, at=context.at
     )
-    lockers = _others(process, _lockers(context, fact)) if poll.until == "unlocked" else ()
-    # In a container the kernel's table lacks locks of processes outside. Who asks for a lock opens the file for a moment only.
-    holders = lockers or _others(process, fact.openers)
-    source, does = ("file-locks", "holds the lock on {}") if lockers else ("open-files", "has {} open")
+    # Whoever asks for a lock has the file open for a moment as well: only the kernel's table says who has it.
+    holders = _lockers(context, fact) if poll.until == "unlocked" else fact.openers
+    holders = tuple(p for p in holders if p != process.pid)
+    source, does = ("file-locks", "holds the lock on {}") if poll.until == "unlocked" else ("open-files", "has {} open")
     for pid in holders:
         has = Evidence(source=source, claim=f"pid {pid} {does.format(poll.path)}", at=context.at)
         yield context.edge(waiter, context.index.owner(pid), "file-lock", "poll", loop, has)
     if holders or poll.until == "unlocked":
         return
     yield context.edge(waiter, node.file(poll.path), "file-lock", "poll", loop, *_nobody(context, fact))
-
-
-def _others(process: Process, pids: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(p for p in pids if p != process.pid)
 
 
 def _lockers(context: Context, fact: FileFact) -> tuple[int, ...]:

@@ -98,16 +98,22 @@ class Picture(Context):
         if pid is None:
             return False
         member = self.server.member(pid)
-        if member is not None and member.role not in FRONT:
+        if member is None:
+            return not self._wanted(target)
+        if member.role not in FRONT:
             return False
         known, call = self.known(pid, pid), self.index.syscall(pid, pid)
-        return member is None or (known is not None and known.need == "work") or (call is not None and call.name in _AT_THE_DOOR)
+        return (known is not None and known.need == "work") or (call is not None and call.name in _AT_THE_DOOR)
 
     def _wrong_at_rest(self, cause: Cause) -> bool:
         """Whether it is wrong even if nobody asks anything: a lock, a collective, a process that is gone or stopped."""
-        if any(e.wait.kind in _WRONG_AT_REST for n in cause.nodes for e in self.edges_to(n)):
-            return True
-        return any(n.startswith("rank:") or (node.pid_of(n) is not None and node.tid_of(n) is None) for n in cause.nodes)
+        return any(self._wanted(n) for n in cause.nodes) or any(
+            n.startswith("rank:") or (node.pid_of(n) is not None and node.tid_of(n) is None) for n in cause.nodes
+        )
+
+    def _wanted(self, target: Node) -> bool:
+        """Whether somebody waits for a node in a way that is no idleness."""
+        return any(e.wait.kind in _WRONG_AT_REST for e in self.edges_to(target))
 
     @cached_property
     def traffic(self) -> bool:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from gpudiag.model.reading import Ok
 from gpudiag.model.report import Report
+from gpudiag.model.snapshot import Observation, Snapshot
 from tests.programs.harness import Program, held_lock, running, torch_python
 from tests.support.diagnosing import SOURCES, describe, judge, look_at, without
 
@@ -123,8 +126,23 @@ def test_a_lock_that_another_server_has(call: str, compiler: str, code: str, tmp
     assert report.verdict.severity == ("info" if compiler else "warning")
     for source in SOURCES:
         blind = judge(without(observation, source), program.root_pid)
-        assert blind.verdict.code in (code, None, "GPD326", "GPD109"), f"{source} withheld: {describe(blind)}"
+        assert blind.verdict.code in (code, None, "GPD109"), f"{source} withheld: {describe(blind)}"
         assert blind.verdict.severity != "error", f"{source} withheld: {describe(blind)}"
+
+
+def test_a_rank_at_the_lock_of_another_server_is_not_idle_when_its_client_has_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "norm.lock"
+    with held_lock(path) as pid, running("file_lock", style="title", call="flock", holder="outside", path=path) as program:
+        observation = look_at(program.root_pid)
+    deserted = Observation(snapshots=tuple(_without_clients(s) for s in observation.snapshots))
+    report = judge(deserted, program.root_pid)
+    assert (report.verdict.code, report.verdict.culprits[0].pid) == ("GPD326", pid), describe(report)
+
+
+def _without_clients(snapshot: Snapshot) -> Snapshot:
+    assert isinstance(snapshot.sockets, Ok)
+    left = tuple(s for s in snapshot.sockets.value if s.family != "tcp" or s.state == "LISTEN")
+    return msgspec.structs.replace(snapshot, sockets=msgspec.structs.replace(snapshot.sockets, value=left))
 
 
 @pytest.mark.torch

@@ -321,6 +321,20 @@ def test_functions_that_mention_nothing_of_interest_are_not_parsed(program: Path
         assert isinstance(files.function(str(program), "f", 2, ("pass", "other")), Function)
 
 
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_texts_are_kept_up_to_a_size(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small files count for something, too: nobody says how many a target has."""
+    monkeypatch.setattr(source_files, "_cache", {})
+    text = "#" * size + "\ndef f():\n    pass\n"
+    paths = [tmp_path / f"program{i}.py" for i in range(300 if size == 0 else 6)]
+    for path in paths:
+        path.write_text(text)
+    with process() as pid:
+        files = SourceFiles(pid)
+        assert all(isinstance(files.function(str(path), "f", 3), Function) for path in paths)
+    assert len(source_files._cache) == (256 if size == 0 else 3)
+
+
 def test_the_source_of_one_process_is_parsed_up_to_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_files, "_PARSE_BUDGET", 200)
     text = "def f():\n    pass\n" + "".join(f"def f{i}():\n    pass\n" for i in range(30))

@@ -102,13 +102,22 @@ def test_numerics_are_no_fault() -> None:
 def test_two_causes_that_look_alike_are_both_named_and_neither_is_the_verdict() -> None:
     rival = fault("weights", LOW, times=4.0)
     (found,) = evaluate(made(fault("vocabulary", LOW), rival, trained(GOOD, times=1e9, agrees=0.5), measured=LOW))
-    assert (found.code, found.severity) == ("GPD612", "info")
+    assert (found.code, found.severity, found.confidence) == ("GPD612", "info", "weak")
     assert "vocabulary" in found.title
     assert "weights" in found.title
     assert not any("-n 64" in step for step in found.next_steps), "40 texts are no few"
     twin = msgspec.structs.replace(rival, times_less_likely=1e5)
     (found,) = evaluate(made(fault("vocabulary", LOW), twin, trained(GOOD, times=1e9, agrees=0.5), measured=LOW))
     assert (found.code, found.confidence, "weights" in found.title) == ("GPD603", "proven", False)
+
+
+def test_the_likeliest_causes_are_listed_each_once() -> None:
+    rivals = [
+        fault(kind, LOW, times=times) for kind, times in (("weights", 2.0), ("shift", 3.0), ("norm", 4.0), ("weights", 5.0))
+    ]
+    (found,) = evaluate(made(fault("vocabulary", LOW), *rivals, trained(GOOD, times=1e9, agrees=0.5), measured=LOW))
+    listed = found.title.partition("apart: ")[2].split(", or ")
+    assert listed == ["something about vocabulary", "something about weights", "something about shift"]
 
 
 def test_two_ways_to_the_same_code_are_one_verdict() -> None:
@@ -145,7 +154,7 @@ def test_where_hardly_a_draft_is_accepted_more_causes_look_alike() -> None:
     dead = DraftCounts(rounds=1000, at=(0, 0, 0))
     rival = fault("weights", DraftCounts(rounds=1000, at=(4, 0, 0)), times=350.0)
     (found,) = evaluate(made(fault("vocabulary", dead), rival, trained(GOOD, times=1e9, agrees=0.5), measured=dead))
-    assert (found.code, "weights" in found.title) == ("GPD612", True)
+    assert (found.code, found.confidence, "weights" in found.title) == ("GPD603", "weak", True)
     (found,) = evaluate(made(fault("vocabulary", LOW), rival, trained(GOOD, times=1e9, agrees=0.5), measured=LOW))
     assert (found.code, "weights" in found.title) == ("GPD603", False)
 

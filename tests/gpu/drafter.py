@@ -52,6 +52,7 @@ class Served:
     def __init__(self, options: argparse.Namespace, name: str, python: Path, draft: Path, port: int) -> None:
         mine = copy.copy(options)
         mine.out, mine.python, mine.port = options.out / name, python, port
+        self.options = options
         self.name, self.draft, self.loop = name, draft, Loop(mine)
         self.rows: list[dict[str, Any]] = []
 
@@ -60,7 +61,7 @@ class Served:
             with self.loop.served("serve", self.draft):
                 if self.name == "intact":
                     self.replay("replay-long", LONG, "--ignore-eos", most=12)
-                self.replay("replay", SHORT, most=40)
+                self.replay("replay", SHORT, most=self.options.most)
                 if self.name == "intact":
                     self.measure("measure-long", MEASURED, most=6)
         except (SystemExit, Exception) as error:  # noqa: BLE001  whatever it is, it is a row
@@ -68,7 +69,7 @@ class Served:
 
     def replay(self, name: str, tokens: int, *options: str, most: int) -> None:
         o = self.loop.options
-        given = ["drafter", "replay", o.model / "draft", *self._asked(tokens, most), *options, "--target", o.target]
+        given = ["drafter", "replay", o.meant, *self._asked(tokens, most), *options, "--target", o.target]
         given += ["--python", o.python, "--concurrency", 8, "--save", o.out / f"{name}-texts.jsonl"]
         self._said(name, given)
 
@@ -94,7 +95,7 @@ class Served:
                 "from": replay.get("measured_from"),
                 "acceptance": (report.get("measurement") or {}).get("acceptance"),
             }
-            right = code in EXPECTED[f"{self.name}/{name}"]
+            right = code in self.options.expected[f"{self.name}/{name}"]
         except (SystemExit, Exception) as error:  # noqa: BLE001  whatever it is, it is a row
             right, facts = False, {"error": repr(error)[-800:]}
         self.note(name, right=right, took_s=round(time.monotonic() - began, 1), **facts)
@@ -152,7 +153,8 @@ def main() -> int:
     parser.add_argument("engine_options", nargs="*", help="for SGLang, behind --")
     options = parser.parse_args()
     options.engine, options.lock, options.force, options.limit = "sglang", None, True, 120.0
-    options.target = options.model / "target"
+    options.target, options.meant, options.most = options.model / "target", options.model / "draft", 40
+    options.expected = EXPECTED
     options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     draft, python = options.model / "draft", options.python

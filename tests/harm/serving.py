@@ -197,13 +197,15 @@ class Watcher:
     def measure(self) -> None:
         with contextlib.suppress(psutil.Error):
             ours = [psutil.Process(self.child.pid), *psutil.Process(self.child.pid).children(recursive=True)]
-            fds, mib = 0, {}
+            fds = 0
+            mib: dict[str, float] = {}
             for process in ours:
                 words = process.cmdline()
                 # py-spy comes and goes with each look, and so does a fork before it becomes one.
-                if "gpudiag" in " ".join(words) and (process.pid == self.child.pid or "gpudiag.tui.collector" not in words):
+                module = next((word for word in words if word.startswith("gpudiag.")), None)
+                if module is not None and (process.pid == self.child.pid or module != "gpudiag.tui.collector"):
                     fds += process.num_fds()
-                    mib[next(word for word in words if word.startswith("gpudiag."))] = process.memory_info().rss / 2**20
+                    mib[module] = mib.get(module, 0.0) + process.memory_info().rss / 2**20
             self.sizes.append(Size(time.monotonic() - self._began, fds, mib))
 
     def close(self) -> None:

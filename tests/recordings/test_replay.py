@@ -329,6 +329,9 @@ def test_a_first_request_that_waits_for_a_kernel_is_no_livelock_and_the_server_n
     """SGLang 0.5.17: a rank polls for the lock of a cache, or for ninja, and no compiler is seen in two looks."""
     report = judge(read(name))
     assert (report.verdict.status, report.verdict.code) == ("insufficient", None), describe(report)
+    assert "rank 0 builds a kernel, or waits until another process has" in report.verdict.title
+    assert report.target is not None
+    assert report.target.state == "slow"
 
 
 def _owned(observation: Observation, pid: int) -> set[int | None]:

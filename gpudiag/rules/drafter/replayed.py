@@ -99,7 +99,8 @@ def _integration(replay: Replay) -> Finding:
         return _unexplained(replay, differs)
     dead = measured.survival[0] < _DEAD
     rivals = [c for c in replay.candidates if c.kind != best.kind and (c.times_less_likely or 0) < _limit(best, c, dead=dead)]
-    if any(_BY_KIND.get(c.kind) is not _BY_KIND[best.kind] for c in rivals):
+    # Where no draft is accepted the integration is broken for certain, and the likeliest way is the one to look at first.
+    if not dead and any(_BY_KIND.get(c.kind) is not _BY_KIND[best.kind] for c in rivals):
         return _undecided(replay, differs, [best, *rivals])
     others = [c for c in replay.candidates if c.kind != best.kind]
     times = others[0].times_less_likely if others else None
@@ -159,21 +160,23 @@ def _limit(best: Candidate, rival: Candidate, *, dead: bool) -> float:
 
 
 def _undecided(replay: Replay, differs: Evidence, alike: Sequence[Candidate]) -> Finding:
-    kinds = list({c.kind: c for c in reversed(alike)}.values())[::-1]
-    best = kinds[0]
-    sound = any(c.kind == "as-trained" for c in kinds)
+    first: dict[str, Candidate] = {}
+    for candidate in alike:
+        first.setdefault(candidate.kind, candidate)
+    likeliest = list(first.values())[:3]
+    sound = any(c.kind == "as-trained" for c in likeliest)
     what = "Not to be told apart" if sound else "The drafter is good and served wrong; not to be told apart"
     more = ["the same with more prompts: `-n 64`; every answer tells them further apart"] if replay.texts < _FEW_TEXTS else []
+    fits = [
+        Evidence(source="draft-resemblance", claim=f"{c.says}: {numbers(c.replayed)}, {_odds(c, alike[0])}") for c in likeliest
+    ]
     return finding(
         INCONCLUSIVE.code,
         INCONCLUSIVE.name,
         INCONCLUSIVE.severity,
-        title=f"{what}: {', or '.join(c.says for c in kinds[:3])}",
-        links=[[differs]],
-        notes=[
-            Evidence(source="draft-resemblance", claim=f"{c.says}: {numbers(c.replayed)}, {_odds(c, best)}") for c in kinds[:3]
-        ],
-        next_steps=[*more, *(_STEPS[c.kind] for c in kinds if c.kind in _STEPS)],
+        title=f"{what}: {', or '.join(c.says for c in likeliest)}",
+        links=[[differs], fits],
+        next_steps=[*more, *(_STEPS[c.kind] for c in likeliest if c.kind in _STEPS)],
         culprits=[Culprit(node=f"file:{replay.draft}", path=replay.draft)],
     )
 

@@ -12,19 +12,27 @@ from gpudiag.model.process import GONE, Process
 from gpudiag.model.stack import Frame, PyStack
 from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.hang.standing import Terminal, consequences, culprit, label, outsider, terminals, waited_for, waiting
-from gpudiag.waits.motion import BUSY, Motion
+from gpudiag.waits.motion import AWAKE, BUSY, Motion
 from gpudiag.waits.picture import Picture
+
+BUILD_FILES = (
+    "torch/utils/cpp_extension.py",
+    "tvm_ffi/cpp/build.py",
+    "tvm_ffi/cpp/extension.py",
+    "flashinfer/jit/core.py",
+    "deep_gemm/jit/compiler.py",
+)
+"""Files that call a compiler in a process of its own, under the lock of a cache (tvm-ffi 0.1, flashinfer 0.6, DeepGEMM 1.0)."""
+
+LONGEST_BUILD_S = 1200.0
+"""SGLang says of DeepGEMM's kernels that they take 10 to 20 minutes."""
 
 COMPILE_FILES = (
     "torch/_inductor/codecache.py",
     "torch/_inductor/compile_fx.py",
     "torch/_dynamo/convert_frame.py",
-    "torch/utils/cpp_extension.py",
     "torch/_inductor/async_compile.py",
-    "tvm_ffi/cpp/build.py",
-    "tvm_ffi/cpp/extension.py",
-    "flashinfer/jit/core.py",
-    "deep_gemm/jit",
+    *BUILD_FILES,
     "cutlass/base_dsl/compiler.py",
 )
 """Files whose presence on a stack means that a kernel or a graph is being compiled (torch 2.14, flashinfer 0.6,
@@ -93,8 +101,13 @@ def _elsewhere(picture: Picture) -> Iterator[Finding]:
 
 def compilers_below(picture: Picture, process: Process) -> list[Process]:
     """Parents before children: the last one is the compiler itself, not what started it."""
-    below = [child for child in picture.index.children.get(process.pid, ()) if child.state not in GONE]
-    return [p for child in below for p in ([child] if child.name in COMPILERS else []) + compilers_below(picture, child)]
+    below: dict[int, Process] = {}
+    todo = [process]
+    while todo:
+        children = [c for c in picture.index.children.get(todo.pop().pid, ()) if c.pid not in below and c.state not in GONE]
+        below |= {c.pid: c for c in children}
+        todo += children
+    return [p for p in below.values() if p.name in COMPILERS]
 
 
 def compiling_frame(stack: PyStack) -> Frame | None:
@@ -103,10 +116,17 @@ def compiling_frame(stack: PyStack) -> Frame | None:
 
 
 def building(picture: Picture) -> Node | None:
-    """A rank that builds a kernel, or waits until another process has, by where it stands."""
-    stacks = ((m, picture.stack(m.pid, m.pid)) for m in picture.server.ranks if picture.index.alive(m.pid))
-    found = next((m for m, stack in stacks if stack is not None and compiling_frame(stack) is not None), None)
-    return node.process(found.pid) if found is not None else None
+    """A rank that has a kernel built, or waits until another process has: it stands there, and was seen to do something."""
+    age_s = picture.demand.age_s
+    if not picture.observation.has_change or (age_s is not None and age_s > LONGEST_BUILD_S):
+        return None
+    for member in picture.server.ranks:
+        stack = picture.stack(member.pid, member.pid)
+        # A frozen one waits for something else than its next look at a lock or at ninja.
+        awake = picture.motion(member.pid, member.pid) in AWAKE
+        if stack is not None and awake and any(part in f.file for f in stack.frames for part in BUILD_FILES):
+            return node.process(member.pid)
+    return None
 
 
 def _compiles_in(frame: Frame) -> bool:

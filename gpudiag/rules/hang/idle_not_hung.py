@@ -12,6 +12,7 @@ from gpudiag.rules.base import Rule, finding
 from gpudiag.rules.confidence import Link
 from gpudiag.rules.hang.rest import at_rest
 from gpudiag.waits.demand import demand
+from gpudiag.waits.index import Index
 from gpudiag.waits.motion import AWAKE, Motion
 from gpudiag.waits.picture import Picture
 
@@ -64,10 +65,11 @@ def evaluate(picture: Picture) -> Iterator[Finding]:
 
 
 def _asked_between(picture: Picture) -> bool:
-    """Whether somebody who has an answer by now waited in the first look, or was answered since then on an open connection."""
+    """Whether somebody who has an answer by now waited in an earlier look, or was answered since then on an open connection."""
     answered = picture.demand.answered_ms
-    before = demand(picture.before, picture.server)
-    return before.why == "client" or (answered is not None and answered < picture.observation.span_s * 1000)
+    if answered is not None and answered < picture.observation.span_s * 1000:
+        return True
+    return any(demand(Index(s), picture.server).why == "client" for s in picture.observation.snapshots[:-1])
 
 
 def _in_work_loop(picture: Picture, member: Member) -> bool:
