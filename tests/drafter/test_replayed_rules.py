@@ -229,12 +229,34 @@ def test_a_drafter_that_loses_long_texts() -> None:
     assert codes(made(trained(GOOD), measured=GOOD, sections=even)) == []
 
 
-RECORDED = Path(__file__).parent / "recorded" / "sglang-0.5.17-eagle3-long-replay.json"
+def recorded(name: str) -> ReplayReport:
+    path = Path(__file__).parent / "recorded" / f"sglang-0.5.17-eagle3-{name}-replay.json"
+    return msgspec.json.decode(path.read_bytes(), type=ReplayReport)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "confidence", "says"),
+    [
+        ("layers", "GPD602", "strong", "one layer late"),
+        ("feedback", "GPD608", "strong", "after the final norm"),
+        ("vocabulary", "GPD603", "strong", "d2t is not loaded"),
+        ("embedding", "GPD610", "weak", "neither its own nor the target's"),
+    ],
+)
+def test_a_real_server_of_a_good_drafter(name: str, code: str, confidence: str, says: str) -> None:
+    (found,) = evaluate(recorded(name).replay)
+    assert (found.code, found.confidence) == (code, confidence)
+    assert says in found.title
+    assert "not to be told apart" not in found.title
+
+
+def test_a_real_server_that_is_right() -> None:
+    assert codes(recorded("healthy").replay) == []
 
 
 def test_a_real_drafter_that_sees_too_much() -> None:
     """12 answers of 700 tokens by a real server; acceptance by position falls and comes back, which says nothing of length."""
-    report = msgspec.json.decode(RECORDED.read_bytes(), type=ReplayReport)
+    report = recorded("long")
     (found,) = evaluate(report.replay)
     assert (found.code, found.confidence) == ("GPD609", "proven")
     assert "1.45 tokens a round from position 384 on, 1.90 if it saw the last 192" in found.title
