@@ -57,7 +57,7 @@ def terminal(picture: Picture, cause: Cause, target: Node) -> Terminal | None:
 
 
 def outsider(picture: Picture, cause: Cause) -> Process | None:
-    """The process that has a file lock which the server waits for, where it runs and is no part of the server."""
+    """The process that has a file lock which the server waits for, where it is alive and no part of the server."""
     pid = node.pid_of(cause.nodes[0])
     process = picture.index.by_pid.get(pid) if pid is not None else None
     if process is None or picture.server.member(process.pid) is not None or process.state in (*GONE, *STOPPED):
