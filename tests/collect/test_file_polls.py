@@ -77,9 +77,7 @@ def test_no_file_where_none_is_waited_for(version: str, scenario: str, frame: st
 @pytest.mark.parametrize("kind", ["SoftFileLock", "UnixFileLock"])
 @pytest.mark.parametrize(("file", "method"), [("_api.py", "acquire"), ("_core/_acquire.py", "_poll_until_acquired")])
 def test_filelock_waits_for_its_file_to_be_gone_or_to_be_unlocked(file: str, method: str, kind: str, tmp_path: Path) -> None:
-    module = tmp_path / "filelock" / file
-    module.parent.mkdir(parents=True)
-    module.write_text(FILELOCK.format(method=method))
+    stand_in(tmp_path, f"filelock/{file}", FILELOCK.format(method=method))
     name = f"filelock.{file.removesuffix('.py').replace('/', '.')}"
     program = tmp_path / "program.py"
     program.write_text(f"from {name} import {kind}\nprint('0', flush=True)\n{kind}('held.lock').{method}()\n")
@@ -89,15 +87,22 @@ def test_filelock_waits_for_its_file_to_be_gone_or_to_be_unlocked(file: str, met
 
 
 def test_the_lock_of_tvm_ffi_is_polled_until_it_is_free(tmp_path: Path) -> None:
-    module = tmp_path / "tvm_ffi" / "utils" / "lockfile.py"
-    module.parent.mkdir(parents=True)
-    module.write_text(TVM_LOCK)
+    stand_in(tmp_path, "tvm_ffi/utils/lockfile.py", TVM_LOCK)
     program = tmp_path / "program.py"
     program.write_text(
         "from tvm_ffi.utils.lockfile import FileLock\nprint('0', flush=True)\nFileLock('held.lock').blocking_acquire()\n"
     )
     with running(VERSIONS[-1], program, cwd=str(tmp_path)) as target:
         settles(target, "blocking_acquire", {(f"{tmp_path}/held.lock", "unlocked", "self.lock_file_path")})
+
+
+def stand_in(directory: Path, file: str, text: str) -> None:
+    """Write a module of a package that comes before an installed one of that name."""
+    module = directory / file
+    module.parent.mkdir(parents=True)
+    module.write_text(text)
+    for package in module.relative_to(directory).parents[:-1]:
+        (directory / package / "__init__.py").touch()
 
 
 TVM_LOCK = """
