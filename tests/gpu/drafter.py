@@ -52,7 +52,6 @@ class Served:
     def __init__(self, options: argparse.Namespace, name: str, python: Path, draft: Path, port: int) -> None:
         mine = copy.copy(options)
         mine.out, mine.python, mine.port = options.out / name, python, port
-        self.options = options
         self.name, self.draft, self.loop = name, draft, Loop(mine)
         self.rows: list[dict[str, Any]] = []
 
@@ -61,7 +60,7 @@ class Served:
             with self.loop.served("serve", self.draft):
                 if self.name == "intact":
                     self.replay("replay-long", LONG, "--ignore-eos", most=12)
-                self.replay("replay", SHORT, most=self.options.most)
+                self.replay("replay", SHORT, most=self.loop.options.most)
                 if self.name == "intact":
                     self.measure("measure-long", MEASURED, most=6)
         except (SystemExit, Exception) as error:  # noqa: BLE001  whatever it is, it is a row
@@ -95,7 +94,7 @@ class Served:
                 "from": replay.get("measured_from"),
                 "acceptance": (report.get("measurement") or {}).get("acceptance"),
             }
-            right = code in self.options.expected[f"{self.name}/{name}"]
+            right = code in self.loop.options.expected[f"{self.name}/{name}"]
         except (SystemExit, Exception) as error:  # noqa: BLE001  whatever it is, it is a row
             right, facts = False, {"error": repr(error)[-800:]}
         self.note(name, right=right, took_s=round(time.monotonic() - began, 1), **facts)

@@ -14,11 +14,8 @@ from typing import Any
 
 def rename_weight(file: Path, old: str, new: str) -> None:
     """Give a tensor another name."""
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = data[8 : 8 + length].replace(f'"{old}"'.encode(), f'"{new}"'.encode()).rstrip()
-    header = header.ljust(-(-len(header) // 8) * 8)
-    file.write_bytes(struct.pack("<Q", len(header)) + header + data[8 + length :])
+    header, tensors = _read(file)
+    _write(file, {new if name == old else name: entry for name, entry in header.items()}, tensors)
 
 
 def rotate_rows(file: Path, name: str) -> None:
@@ -41,25 +38,13 @@ def make_absolute(file: Path, vocabulary: int) -> None:
 
 def add_other_embedding(file: Path, target: Path) -> None:
     """Give a drafter an embedding of its own: that of the target with each row moved half the vocabulary on."""
-    entry, rows = _tensor(target, "model.embed_tokens.weight")
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    end = len(data) - 8 - length
-    header["embed_tokens.weight"] = entry | {"data_offsets": [end, end + len(rows)]}
-    text = json.dumps(header).encode()
-    half = len(rows) // entry["shape"][0] * (entry["shape"][0] // 2)
-    text = text.ljust(-(-len(text) // 8) * 8)
-    file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :] + rows[half:] + rows[:half])
-
-
-def _tensor(file: Path, name: str) -> tuple[dict[str, Any], bytes]:
-    """The entry of a tensor in the header, and its bytes."""
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    entry: dict[str, Any] = json.loads(data[8 : 8 + length])[name]
-    first, last = (8 + length + at for at in entry["data_offsets"])
-    return entry, data[first:last]
+    theirs, data = _read(target)
+    entry = theirs["model.embed_tokens.weight"]
+    first, last = entry["data_offsets"]
+    half = first + (last - first) // entry["shape"][0] * (entry["shape"][0] // 2)
+    header, tensors = _read(file)
+    header["embed_tokens.weight"] = entry | {"data_offsets": [len(tensors), len(tensors) + last - first]}
+    _write(file, header, tensors + data[half:last] + data[first:half])
 
 
 def clear(file: Path, name: str) -> None:
@@ -69,9 +54,20 @@ def clear(file: Path, name: str) -> None:
 
 def _change(file: Path, name: str, change: Callable[[bytes, int], bytes]) -> None:
     """Put other bytes, as many, in the place of a tensor's; `change` is given them and the number of rows."""
-    data = bytearray(file.read_bytes())
+    header, tensors = _read(file)
+    first, last = header[name]["data_offsets"]
+    changed = change(tensors[first:last], header[name]["shape"][0])
+    _write(file, header, tensors[:first] + changed + tensors[last:])
+
+
+def _read(file: Path) -> tuple[dict[str, Any], bytes]:
+    """The header, and the bytes of the tensors, in which its offsets count."""
+    data = file.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
-    entry = json.loads(data[8 : 8 + length])[name]
-    first, last = (8 + length + at for at in entry["data_offsets"])
-    data[first:last] = change(bytes(data[first:last]), entry["shape"][0])
-    file.write_bytes(data)
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def _write(file: Path, header: dict[str, Any], tensors: bytes) -> None:
+    text = json.dumps(header).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    file.write_bytes(struct.pack("<Q", len(text)) + text + tensors)
